@@ -13,6 +13,7 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -29,6 +30,14 @@ const LITERAL: u64 = 1 << 63;
 
 /// The queue of an I/O that has no order with others: only its start and its end count.
 pub(crate) const NO_QUEUE: u8 = u8::MAX;
+
+/// The same for a write through a page cache: its bytes may be in the memory of a program only.
+pub(crate) const CACHED: u8 = NO_QUEUE - 1;
+
+/// Whether two I/Os are in the order of one queue.
+const fn are_queued(one: u8, other: u8) -> bool {
+    one == other && one < CACHED
+}
 
 /// A time that has not come.
 const NEVER: u64 = u64::MAX;
@@ -78,8 +87,7 @@ impl Entry {
 
     /// Whether `later` certainly replaces the bytes of this write, as far as it covers them.
     const fn is_before(&self, later: &Self) -> bool {
-        let is_queued = self.queue == later.queue && self.queue != NO_QUEUE;
-        self.end < later.start || is_queued && self.start < later.start
+        self.end < later.start || are_queued(self.queue, later.queue) && self.start < later.start
     }
 
     const fn is_whole(&self) -> bool {
@@ -131,6 +139,11 @@ pub(crate) struct Contents {
     /// Cells whose bytes a silent fault may have changed on the medium.
     damaged: Vec<bool>,
     literals: Vec<Literal>,
+    /// Writes that began before this event are those of programs that have died. A later program does not know them, so
+    /// it cannot write them again after a failed flush.
+    died_at: u64,
+    /// Places within a cell at which the volume has ended, by cell.
+    ends: BTreeMap<usize, Vec<u8>>,
 }
 
 /// A range of bytes that the rules do not permit.
@@ -171,7 +184,14 @@ impl Contents {
     pub(crate) fn new(base: u64, bytes: u64) -> Self {
         let cells = bytes.div_ceil(CELL) as usize;
         let zeroes = vec![Entry::durable(0, 0)];
-        Self { base, cells: vec![zeroes; cells], damaged: vec![false; cells], literals: Vec::new() }
+        Self {
+            base,
+            cells: vec![zeroes; cells],
+            damaged: vec![false; cells],
+            literals: Vec::new(),
+            died_at: 0,
+            ends: BTreeMap::new(),
+        }
     }
 
     fn cells(&self, bytes: &Range<u64>) -> Range<usize> {
@@ -188,6 +208,14 @@ impl Contents {
             let to = (last - place).min(CELL) as u8;
             self.cells[cell].push(Entry { from, to, ..Entry::begun(token, start, queue) });
         }
+    }
+
+    /// The same for a write whose bytes have no pattern.
+    pub(crate) fn begin_literal(&mut self, offset: u64, bytes: Vec<u8>, start: u64) {
+        let range = offset..offset + bytes.len() as u64;
+        let token = LITERAL | self.literals.len() as u64;
+        self.literals.push(Literal { offset, bytes });
+        self.begin_write(&range, token, start, NO_QUEUE);
     }
 
     /// A write has ended. A write that failed may have left any of its bytes.
@@ -243,14 +271,45 @@ impl Contents {
     /// A failed flush may have lost each write that is not durable, and what the device has executed of those in
     /// progress.
     pub(crate) fn put_at_risk(&mut self) {
-        let unflushed = self.cells.iter_mut().flatten().filter(|entry| !entry.is_durable);
-        unflushed.for_each(|entry| entry.at_risk_until = NEVER);
+        for entry in self.cells.iter_mut().flatten().filter(|entry| !entry.is_durable) {
+            if entry.start < self.died_at {
+                (entry.is_doomed, entry.is_complete) = (entry.end == NEVER, false);
+            } else {
+                entry.at_risk_until = NEVER;
+            }
+        }
     }
 
     /// The owner accepts the loss: each write at risk is a failed write.
     pub(crate) fn accept_loss(&mut self) {
         for entry in self.cells.iter_mut().flatten().filter(|entry| entry.at_risk_until == NEVER) {
             (entry.is_doomed, entry.is_complete, entry.at_risk_until) = (entry.end == NEVER, false, 0);
+        }
+    }
+
+    /// The writes of the program that has died began before this event.
+    pub(crate) const fn set_died(&mut self, now: u64) {
+        self.died_at = now;
+    }
+
+    /// The program has died: its calls have ended, and what was in its page cache may be lost.
+    pub(crate) fn die(&mut self, now: u64) {
+        for entry in self.cells.iter_mut().flatten().filter(|entry| !entry.is_durable) {
+            // A literal in progress is a write of a program that has died before.
+            if entry.end == NEVER && (entry.token < LITERAL || entry.token == ANY) {
+                (entry.end, entry.is_complete, entry.is_doomed) = (now, false, false);
+            } else if entry.queue == CACHED {
+                entry.is_complete = false;
+            }
+        }
+    }
+
+    /// The volume ends here for a time: a write that overlaps with the resize may have left its bytes only before the
+    /// end.
+    pub(crate) fn add_end(&mut self, offset: u64) {
+        let (cell, place) = ((offset - self.base) / CELL, (offset - self.base) % CELL);
+        if place > 0 {
+            self.ends.entry(cell as usize).or_default().push(place as u8);
         }
     }
 
@@ -264,13 +323,12 @@ impl Contents {
     pub(crate) fn check_read(&self, offset: u64, bytes: &[u8], reader: Reader) -> Result<u64, Wrong> {
         self.check(offset, bytes, |entries, candidate| {
             let hides = |later: &Entry| {
-                let is_ordered = later.queue == reader.queue && reader.queue != NO_QUEUE;
-                let is_over = later.end < reader.start || is_ordered && later.start < reader.start;
+                let is_ordered = are_queued(later.queue, reader.queue) && later.start < reader.start;
+                let is_over = later.end < reader.start || is_ordered;
                 let is_safe = later.at_risk_until < reader.start;
                 later.is_complete && is_safe && is_over && candidate.is_before(later)
             };
-            let is_ahead =
-                candidate.queue == reader.queue && reader.queue != NO_QUEUE && candidate.start > reader.start;
+            let is_ahead = are_queued(candidate.queue, reader.queue) && candidate.start > reader.start;
             !is_ahead && !entries.iter().any(hides)
         })
     }
@@ -315,10 +373,11 @@ impl Contents {
             let Some(entries) = self.cells.get((place / CELL) as usize) else { break };
             let (part, after) = rest.split_at((CELL - place % CELL) as usize);
             rest = after;
-            let checked = if entries.iter().all(Entry::is_whole) {
+            let ends = self.ends.get(&((place / CELL) as usize)).map_or(&[][..], Vec::as_slice);
+            let checked = if ends.is_empty() && entries.iter().all(Entry::is_whole) {
                 self.check_part(entries, part, &is_allowed)
             } else {
-                self.check_parts(entries, part, &is_allowed)
+                self.check_parts(entries, ends, part, &is_allowed)
             };
             if let Err(wrong) = checked {
                 if !self.damaged[(place / CELL) as usize] {
@@ -330,10 +389,11 @@ impl Contents {
         Ok(damaged)
     }
 
-    /// Checks a part of a cell in which writes begin or end.
+    /// Checks a part of a cell in which writes or the volume begin or end.
     fn check_parts(
         &self,
         entries: &[Entry],
+        ends: &[u8],
         part: Part<'_>,
         is_allowed: &impl Fn(&[Entry], &Entry) -> bool,
     ) -> Result<(), Wrong> {
@@ -341,6 +401,7 @@ impl Contents {
         let last = first + part.bytes.len() as u8;
         let mut edges: Vec<u8> = entries.iter().flat_map(|entry| [entry.from, entry.to]).collect();
         edges.extend([first, last]);
+        edges.extend(ends);
         edges.retain(|edge| (first..=last).contains(edge));
         edges.sort_unstable();
         edges.dedup();

@@ -4,63 +4,57 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use iopath_core::mapped::{EngineId, MappedDevice, MappedFile, MappedHost};
-use iopath_core::{
-    BlockDevice, Busy, Completion, Damage, Extent, FaultPlan, FaultSource, FaultyDevice, Instant, Io,
-    IoError, Limits, Op, Outcome, Stripe,
-};
+use iopath_core::{BlockDevice, Busy, Completion, FaultyDevice, Instant, Io, Limits, Stripe};
 
 use crate::arena::{Arena, Owner, Span};
 use crate::disk::Port;
-
-/// The faults of one disk, shared by its ports.
-pub(crate) type Faults = Rc<RefCell<DiskFaults>>;
-
-/// A plan of faults, and the loss of a write cache.
-#[derive(Debug)]
-pub(crate) struct DiskFaults {
-    pub(crate) plan: FaultPlan,
-    /// A failed flush loses the bytes of the write cache.
-    pub(crate) flush_loses: bool,
-    /// A flush has failed, and the write cache has not lost its bytes yet.
-    pub(crate) is_cache_lost: bool,
-    /// The disk has no space: it refuses all writes.
-    pub(crate) is_full: bool,
-    /// The number of writes that it has refused for that.
-    pub(crate) refused: u64,
-}
-
-impl FaultSource for DiskFaults {
-    fn draw(&mut self, op: Op, extent: Extent, block_bytes: u64, moved_min: u64) -> Outcome {
-        if self.is_full && op == Op::Write {
-            self.refused += 1;
-            return Outcome::Error { moved: 0, error: IoError::NoSpace };
-        }
-        self.plan.draw(op, extent, block_bytes, moved_min)
-    }
-
-    fn is_shuffled(&self) -> bool {
-        self.plan.is_shuffled()
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.plan.below(bound)
-    }
-
-    fn releases(&self) -> u64 {
-        self.plan.releases()
-    }
-
-    fn on_failed_flush(&mut self) {
-        self.is_cache_lost |= self.flush_loses;
-    }
-
-    fn on_damage(&mut self, damage: Damage) {
-        self.plan.on_damage(damage);
-    }
-}
+use crate::faults::Faults;
+use crate::random::Random;
 
 /// A disk with faults.
-pub(crate) type Faulty = FaultyDevice<Port, Faults>;
+pub(crate) type Faulty = Refusing<FaultyDevice<Port, Faults>>;
+
+/// A device that accepts some of the requests of a submission, and refuses the others.
+#[derive(Debug)]
+pub(crate) struct Refusing<D> {
+    inner: D,
+    random: Random,
+    /// It refuses one in this many requests; 0 for none.
+    one_in: u64,
+}
+
+impl<D> Refusing<D> {
+    pub(crate) fn new(inner: D, seed: u64, one_in: u64) -> Self {
+        Self { inner, random: Random::new(seed), one_in }
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Refusing<D> {
+    type Memory = D::Memory;
+
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+
+    fn submit(&mut self, io: &Io<'_, D::Memory>, now: Instant) -> Result<(), Busy> {
+        if self.one_in > 0 && self.random.one_in(self.one_in) {
+            return Err(Busy { tag: io.tag });
+        }
+        self.inner.submit(io, now)
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.inner.commit(now);
+    }
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        self.inner.poll_completion(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.inner.poll_timeout()
+    }
+}
 
 /// One disk or several.
 #[derive(Debug)]
@@ -121,6 +115,16 @@ pub(crate) struct Host {
     file: Rc<RefCell<MappedFile>>,
     arena: Arena,
     zeroes: Span,
+    memory: Rc<RefCell<MemoryLimit>>,
+}
+
+/// The memory for metadata that a mapped file may have: some of its requests are refused.
+#[derive(Debug)]
+struct MemoryLimit {
+    random: Random,
+    /// One in this many requests is refused; 0 for none.
+    refuses: u64,
+    refused: u64,
 }
 
 /// A buffer that returns to the arena.
@@ -137,10 +141,23 @@ impl Drop for Owned {
 }
 
 impl Host {
-    pub(crate) fn new(file: MappedFile, arena: &Arena) -> Self {
+    /// The memory of `file`, of which one in `refuses` requests is refused.
+    pub(crate) fn new(file: MappedFile, arena: &Arena, refuses: u64, seed: u64) -> Self {
         let zeroes = arena.take(1 << 16, Owner::Library);
         arena.with(zeroes, |bytes| bytes.fill(0));
-        Self { file: Rc::new(RefCell::new(file)), arena: arena.clone(), zeroes }
+        let memory = MemoryLimit { random: Random::new(seed), refuses, refused: 0 };
+        let memory = Rc::new(RefCell::new(memory));
+        Self { file: Rc::new(RefCell::new(file)), arena: arena.clone(), zeroes, memory }
+    }
+
+    /// From now on, no request for memory is refused.
+    pub(crate) fn stop_faults(&self) {
+        self.memory.borrow_mut().refuses = 0;
+    }
+
+    /// The number of refused requests for memory.
+    pub(crate) fn refused(&self) -> u64 {
+        self.memory.borrow().refused
     }
 
     pub(crate) fn add_engine(&self) -> EngineId {
@@ -170,6 +187,11 @@ impl MappedHost for Host {
     }
 
     fn buffer(&self, bytes: usize) -> Option<Owned> {
+        let memory = &mut *self.memory.borrow_mut();
+        if memory.refuses > 0 && memory.random.one_in(memory.refuses) {
+            memory.refused += 1;
+            return None;
+        }
         Some(Owned { span: self.arena.take(bytes, Owner::Library), arena: self.arena.clone() })
     }
 

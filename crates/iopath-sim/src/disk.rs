@@ -1,6 +1,13 @@
 //! A modelled disk with bytes and a volatile write cache. It moves bytes from and to the simulated memory, so a request
-//! whose memory is wrong is a wrong byte. Queues share a disk: each has a port.
+//! whose memory is wrong is a wrong byte. Queues share a disk: each has a port. `disk/power.rs` has the write cache: flushes,
+//! power failures, and disks that lie about flushes. `disk/orphans.rs` has the requests of programs that have died.
 
+mod orphans;
+mod power;
+
+pub(crate) use orphans::Orphan;
+
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +18,7 @@ use iopath_core::{
 };
 
 use crate::arena::{Arena, Moved, Span};
-use crate::random::Random;
+use power::Lies;
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
@@ -33,6 +40,8 @@ pub(crate) struct DiskConfig {
     pub(crate) fill: u8,
     /// The disk has no bytes before this offset, a multiple of a page.
     pub(crate) base_bytes: u64,
+    /// Sectors that the medium writes together; a power failure may tear them.
+    pub(crate) physical_sectors: u64,
 }
 
 /// The bytes and the time of a disk.
@@ -52,6 +61,9 @@ pub(crate) struct Platter {
     moved: Moved,
     /// Requests in service, by port.
     in_service: Vec<Vec<Request>>,
+    /// Writes of programs that have died.
+    orphans: Vec<Orphan>,
+    lies: Lies,
 }
 
 #[derive(Debug, Clone)]
@@ -98,6 +110,8 @@ impl Platter {
             executed: 0,
             moved: Moved::default(),
             in_service: Vec::new(),
+            orphans: Vec::new(),
+            lies: Lies::default(),
             config,
         }))
     }
@@ -124,32 +138,6 @@ impl Platter {
         std::iter::once(&self.medium[start..start + SECTOR]).chain(versions.map(|version| &version.bytes[..]))
     }
 
-    /// Power fails: each sector of the writes in service may have been written, and any version of each sector is left.
-    pub(crate) fn lose_power(&mut self, arena: &Arena, random: &mut Random) {
-        for request in std::mem::take(&mut self.in_service).into_iter().flatten() {
-            if !request.op.is_write() || request.op == Op::Discard {
-                continue;
-            }
-            let bytes = request.written_bytes(arena);
-            for (index, sector) in bytes.chunks_exact(SECTOR).enumerate() {
-                if random.one_in(2) {
-                    let start = self.range(request.extent).start + index * SECTOR;
-                    self.bytes[start..start + SECTOR].copy_from_slice(sector);
-                    self.record(start..start + SECTOR, request.fua);
-                }
-            }
-        }
-        for (sector, versions) in std::mem::take(&mut self.unflushed) {
-            let chosen = random.below(versions.len() as u64 + 1) as usize;
-            if let Some(version) = versions.get(chosen) {
-                let start = sector as usize * SECTOR;
-                self.medium[start..start + SECTOR].copy_from_slice(&version.bytes);
-            }
-        }
-        self.bytes.copy_from_slice(&self.medium);
-        self.free_at.fill(Instant::ZERO);
-    }
-
     /// The write cache loses its bytes.
     pub(crate) fn lose_cache(&mut self) {
         for sector in std::mem::take(&mut self.unflushed).into_keys() {
@@ -165,6 +153,24 @@ impl Platter {
         }
     }
 
+    /// Another program writes a sector, and makes it durable.
+    pub(crate) fn write_outside(&mut self, sector: u64, bytes: &[u8]) {
+        let place = sector as usize * SECTOR..(sector as usize + 1) * SECTOR;
+        self.bytes[place.clone()].copy_from_slice(bytes);
+        self.medium[place].copy_from_slice(bytes);
+        self.unflushed.remove(&sector);
+        self.lies.forget(sector..sector + 1);
+    }
+
+    /// The bytes from this sector on are gone: they are zeroes.
+    pub(crate) fn cut(&mut self, sector: u64) {
+        let place = sector as usize * SECTOR..;
+        self.bytes[place.clone()].fill(0);
+        self.medium[place].fill(0);
+        self.unflushed.split_off(&sector);
+        self.lies.forget(sector..u64::MAX);
+    }
+
     /// Writes bytes that are not whole blocks, as a kernel does for the end of a file.
     pub(crate) fn write_tail(&mut self, offset: u64, bytes: &[u8]) {
         let range = offset as usize..offset as usize + bytes.len();
@@ -172,7 +178,21 @@ impl Platter {
         self.record(range, false);
     }
 
-    /// The bytes of an extent.
+    /// The bytes that a read of an extent returns: zeroes before the first byte, which readahead may reach.
+    fn read(&self, extent: Extent) -> Cow<'_, [u8]> {
+        let before = (self.config.base_bytes / SECTOR_BYTES).saturating_sub(extent.start().0);
+        if before == 0 {
+            return Cow::Borrowed(&self.bytes[self.range(extent)]);
+        }
+        let (before, rest) = extent.split_at(before.min(extent.sectors()));
+        let mut bytes = vec![0; before.bytes() as usize];
+        if !rest.is_empty() {
+            bytes.extend_from_slice(&self.bytes[self.range(rest)]);
+        }
+        Cow::Owned(bytes)
+    }
+
+    /// The place of the bytes of an extent.
     fn range(&self, extent: Extent) -> Range<usize> {
         let start = extent.offset().checked_sub(self.config.base_bytes);
         let start = start.unwrap_or_else(|| panic!("{extent} is before the first byte of the disk")) as usize;
@@ -185,6 +205,9 @@ impl Platter {
         for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
             let place = sector * SECTOR..(sector + 1) * SECTOR;
             if is_forced || !self.config.limits.volatile_cache {
+                if is_forced {
+                    self.lies.force(sector as u64, &self.medium[place.clone()]);
+                }
                 self.unflushed.remove(&(sector as u64));
                 self.medium[place.clone()].copy_from_slice(&self.bytes[place]);
             } else {
@@ -193,20 +216,6 @@ impl Platter {
                 self.unflushed.entry(sector as u64).or_default().push(version);
             }
         }
-    }
-
-    /// Moves all versions up to this number to the medium.
-    fn flush(&mut self, covers: u64) {
-        let Self { unflushed, medium, .. } = self;
-        unflushed.retain(|sector, versions| {
-            let covered = versions.iter().take_while(|version| version.number <= covers).count();
-            if let Some(last) = covered.checked_sub(1) {
-                let start = *sector as usize * SECTOR;
-                medium[start..start + SECTOR].copy_from_slice(&versions[last].bytes);
-                versions.drain(..covered);
-            }
-            !versions.is_empty()
-        });
     }
 }
 
@@ -242,7 +251,7 @@ impl Port {
         assert_eq!(length, expected, "the memory of {request:?} has another length");
         let platter = &mut *self.platter.borrow_mut();
         platter.executed += 1;
-        let range = if request.op == Op::Flush { 0..0 } else { platter.range(request.extent) };
+        let range = if request.op.is_write() { platter.range(request.extent) } else { 0..0 };
         for span in &request.memory {
             // A queue joins the memory of adjacent bios, also of several owners.
             for at in (0..span.bytes()).step_by(SECTOR) {
@@ -253,7 +262,8 @@ impl Port {
         match request.op {
             Op::Flush => platter.flush(request.covers),
             Op::Read => {
-                let mut rest = &platter.bytes[range];
+                let bytes = platter.read(request.extent);
+                let mut rest = &bytes[..];
                 for span in &request.memory {
                     let (part, after) = rest.split_at(span.bytes() as usize);
                     self.arena.with(*span, |bytes| bytes.copy_from_slice(part));
@@ -311,7 +321,9 @@ impl BlockDevice for Port {
                 request.early = Some(gather(&request.memory, &self.arena));
             }
             let platter = &mut *self.platter.borrow_mut();
-            let distance = platter.head.abs_diff(request.extent.start().0);
+            // A flush has no place.
+            let place = request.extent.start().0.max(platter.config.base_bytes / SECTOR_BYTES);
+            let distance = platter.head.abs_diff(place);
             if request.op != Op::Flush {
                 platter.head = request.extent.end().0;
             }

@@ -18,6 +18,7 @@ mod coverage;
 mod device;
 mod disk;
 mod elevator;
+mod faults;
 mod map;
 mod random;
 mod run;

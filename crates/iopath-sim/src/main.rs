@@ -122,10 +122,10 @@ fn many(first: u64, options: &Options) -> ExitCode {
     let (counts, coverage) = total.into_inner().expect("no thread panics while it holds the lock");
     print!("{}", coverage.report());
     let seconds = started.elapsed().as_secs_f64();
-    let Counts { runs, calls, failed, requests, faults, bytes, direct, damaged, .. } = counts;
+    let Counts { runs, calls, failed, requests, faults, bytes, direct, damaged, lost, .. } = counts;
     println!(
         "sim: {runs} runs, seeds {first} to {}, {calls} calls ({:.0} a second), {failed} failed, {requests} requests, \
-         {faults} faults, {} MiB checked, {} MiB direct without a copy, {damaged} damaged cells, {} states, {seconds:.0} s",
+         {faults} faults, {} MiB checked, {} MiB direct without a copy, {damaged} damaged cells, {lost} sectors lost by lying disks, {} states, {seconds:.0} s",
         first + runs.saturating_sub(1),
         calls as f64 / seconds,
         bytes >> 20,

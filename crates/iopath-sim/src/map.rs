@@ -54,11 +54,14 @@ impl KeptMap {
 
     /// The file of a stored state. `read` reads a metadata block from the medium. Returns the file, and its blocks: the
     /// range of the file and the extent of the disk.
+    ///
+    /// # Errors
+    /// The metadata is not valid.
     pub(crate) fn open(
         stored: &Stored,
         layout: &FileLayout,
         read: impl Fn(Extent) -> Vec<u8>,
-    ) -> (Self, FreeSpace, Vec<Mapping>) {
+    ) -> Result<(Self, FreeSpace, Vec<Mapping>), String> {
         let mut map = match stored {
             Stored::Extents(map) => Map::Extents(map.clone()),
             Stored::Indirect(inode) => {
@@ -79,18 +82,20 @@ impl KeptMap {
                 Err(Metadata(extent)) => {
                     used.push(extent);
                     let known = map.mapper_mut().handle_metadata(extent, &read(extent));
-                    known
-                        .unwrap_or_else(|wrong| panic!("rule 1, durability: after a power failure, {wrong}"));
+                    known.map_err(|wrong| wrong.to_string())?;
                 }
             }
         }
-        let free = free_space(layout, used);
-        (Self(Arc::new(Mutex::new(map))), free, blocks)
+        let free = free_space(layout, used)?;
+        Ok((Self(Arc::new(Mutex::new(map))), free, blocks))
     }
 }
 
 /// The space of the disks that no block of the file uses, except the first block.
-fn free_space(layout: &FileLayout, mut used: Vec<Extent>) -> FreeSpace {
+///
+/// # Errors
+/// A block belongs to two parts of the file.
+fn free_space(layout: &FileLayout, mut used: Vec<Extent>) -> Result<FreeSpace, String> {
     used.sort_unstable_by_key(|extent| extent.start());
     let mut free = FreeSpace::default();
     let mut start = u64::from(layout.block_bytes) / 512;
@@ -101,12 +106,14 @@ fn free_space(layout: &FileLayout, mut used: Vec<Extent>) -> FreeSpace {
         }
     };
     for extent in used {
-        assert!(start <= extent.start().0, "rule 5: {extent} belongs to two parts of a file");
+        if start > extent.start().0 {
+            return Err(format!("{extent} belongs to two parts of a file"));
+        }
         release(start, extent.start().0);
         start = extent.end().0;
     }
     release(start, layout.capacity_sectors());
-    free
+    Ok(free)
 }
 
 impl Map {

@@ -32,6 +32,8 @@ pub struct Counts {
     pub direct: u64,
     /// Cells of 64 bytes that silent faults had damaged, as a checksum shows.
     pub damaged: u64,
+    /// Sectors that lying disks have lost at power failures.
+    pub lost: u64,
     /// A hash of all events.
     pub hash: u64,
 }
@@ -46,6 +48,7 @@ impl AddAssign for Counts {
         self.bytes += other.bytes;
         self.direct += other.direct;
         self.damaged += other.damaged;
+        self.lost += other.lost;
         self.hash ^= other.hash;
     }
 }
@@ -127,6 +130,13 @@ impl World {
             Do::Release => volume.release_stuck(),
             Do::SetFull(is_full) => volume.set_full(*is_full),
             Do::PowerCut => volume.power_cut(now, &mut self.random),
+            Do::Kill => volume.kill(now),
+            what @ (Do::WriteOutside
+            | Do::CutOutside { .. }
+            | Do::Detach { .. }
+            | Do::Repair
+            | Do::AddSpace { .. }
+            | Do::SetLying(_)) => volume.happen(what, now),
             what => volume.begin(what, action.fine, now),
         }
         volume.advance(now, coverage);
@@ -196,6 +206,7 @@ impl World {
             bytes: sum(|volume| volume.checked_bytes),
             direct: self.direct_bytes,
             damaged: sum(|volume| volume.damaged_cells),
+            lost: sum(|volume| volume.lost_sectors),
             hash: self.trace.hash(),
         }
     }

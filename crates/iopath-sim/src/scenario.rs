@@ -13,6 +13,7 @@ use crate::random::Random;
 
 mod bounced;
 mod bytes;
+mod disks;
 mod extras;
 
 pub(crate) use extras::Extras;
@@ -205,9 +206,32 @@ pub(crate) enum Do {
     /// From now on, the disks refuse all writes for lack of space, or accept them again.
     SetFull(bool),
     PowerCut,
+    /// The program dies, and another one starts.
+    Kill,
+    /// Another program writes its page.
+    WriteOutside,
+    /// The target is truncated from outside.
+    CutOutside {
+        at: u64,
+    },
+    /// A disk is detached: all I/O fails.
+    Detach {
+        member: usize,
+    },
+    /// The disks are attached again, and have their size again.
+    Repair,
+    /// Thin disks get space.
+    AddSpace {
+        sectors: u64,
+    },
+    /// From now on, the disks acknowledge flushes that they do not execute, or execute them again.
+    SetLying(bool),
 }
 
 const MAPPERS: [&str; 2] = ["extent", "indirect"];
+
+/// The shortest interval of retries on a disk that refuses writes.
+const EXPIRE_MIN: Duration = Duration::from_millis(10);
 
 impl Scenario {
     /// The scenario of a seed.
@@ -233,6 +257,7 @@ impl Scenario {
         if draw == Draw::All {
             bytes::add(seed, &mut volumes, &mut actions);
             bounced::add(seed, &mut volumes, &mut actions);
+            disks::add(seed, &mut volumes, &mut actions);
         }
         Self { seed, volumes, actions }
     }

@@ -9,10 +9,12 @@ mod bounced;
 mod call;
 mod calls;
 mod checks;
+mod death;
 mod direct;
 mod full_disk;
 mod locks;
 mod medium;
+mod outside;
 mod resize;
 mod settings;
 mod starvation;
@@ -34,8 +36,9 @@ use iopath_core::{
 
 use crate::arena::{Arena, PageFrames};
 use crate::contents::Contents;
-use crate::device::{Below, Device, DiskFaults, Faults, Faulty, Host};
+use crate::device::{Below, Device, Faulty, Host, Refusing};
 use crate::disk::{DiskConfig, Platter, Port};
+use crate::faults::{DiskFaults, Faults};
 use crate::map::KeptMap;
 use crate::scenario::{Layout, VolumePlan};
 use crate::space::ReusedSpace;
@@ -91,6 +94,10 @@ pub(crate) struct Volume {
     writes: u64,
     pub(crate) checked_bytes: u64,
     pub(crate) damaged_cells: u64,
+    /// Sectors that lying disks have lost.
+    pub(crate) lost_sectors: u64,
+    /// The page that another program writes: see `outside.rs`.
+    outsider: Option<outside::Outsider>,
     pub(crate) failed_calls: u64,
     pub(crate) completed_calls: u64,
     direct: DirectBytes,
@@ -119,6 +126,16 @@ struct Queue {
     submitted: VecDeque<(u64, Op, Extent)>,
     /// A batch is being submitted: the queue stays plugged until then.
     plugged_until: Option<Instant>,
+    /// The program reads completions at this time, and not before.
+    reads_at: Option<Instant>,
+}
+
+impl Queue {
+    /// Rule 8: bios that their owners have not collected count.
+    fn check_limit(&self, bios_max: u32) {
+        let count = self.submitted.len();
+        assert!(count <= bios_max as usize, "rule 8: a queue of {bios_max} bios has {count}");
+    }
 }
 
 impl Volume {
@@ -151,6 +168,7 @@ impl Volume {
             writes_early: plan.writes_early,
             discard_zeroes: plan.discard_zeroes,
             base_bytes: plan.base_bytes(),
+            physical_sectors: plan.extras.disks.physical_sectors,
             // A new file must never show the earlier bytes of the disk.
             fill: if is_mapped { 0xEE } else { 0 },
         };
@@ -163,13 +181,8 @@ impl Volume {
                 faults.keep_damage();
                 // The model of a mapped file cannot know which metadata a failed flush has lost.
                 let flush_loses = plan.flush_loses && !is_mapped;
-                Rc::new(RefCell::new(DiskFaults {
-                    plan: faults,
-                    flush_loses,
-                    is_cache_lost: false,
-                    is_full: false,
-                    refused: 0,
-                }))
+                let space = plan.extras.disks.space_sectors;
+                Rc::new(RefCell::new(DiskFaults::new(faults, flush_loses, space)))
             })
             .collect();
         let mut volume = Self {
@@ -198,12 +211,15 @@ impl Volume {
             writes: 0,
             checked_bytes: 0,
             damaged_cells: 0,
+            lost_sectors: 0,
+            outsider: None,
             failed_calls: 0,
             completed_calls: 0,
             direct: DirectBytes::default(),
         };
         let file = volume.new_file();
         volume.open(file);
+        volume.add_outsider();
         volume
     }
 
@@ -234,7 +250,8 @@ impl Volume {
 
     /// Makes queues and an empty page cache on the disks.
     fn open(&mut self, file: Option<MappedFile>) {
-        self.host = file.map(|file| Host::new(file, &self.arena));
+        let Self { plan, arena, .. } = self;
+        self.host = file.map(|file| Host::new(file, arena, plan.extras.disks.refuses_memory, plan.seed));
         self.has_failed_flush = false;
         let plan = &self.plan;
         let count = plan.queues + usize::from(plan.cache.is_some());
@@ -276,7 +293,10 @@ impl Volume {
             .platters
             .iter()
             .zip(&self.faults)
-            .map(|(platter, faults)| FaultyDevice::new(Port::new(platter, &self.arena), Rc::clone(faults)))
+            .map(|(platter, faults)| {
+                let disk = FaultyDevice::new(Port::new(platter, &self.arena), Rc::clone(faults));
+                Refusing::new(disk, self.plan.seed ^ self.clock, self.plan.extras.disks.refuses)
+            })
             .collect();
         if disks.len() == 1 {
             return Below::One(disks.remove(0));
@@ -312,7 +332,7 @@ impl Volume {
             elevator: plan.elevator(&plan.elevator),
         };
         let device = QueuedDevice::new(device, &config);
-        Queue { device, submitted: VecDeque::new(), plugged_until: None }
+        Queue { device, submitted: VecDeque::new(), plugged_until: None, reads_at: None }
     }
 
     fn tick(&mut self) -> u64 {
@@ -335,11 +355,14 @@ impl Volume {
 
     /// Whether neither a call nor a bio is in progress.
     pub(crate) fn is_idle(&self) -> bool {
-        self.calls_in_progress() == 0 && self.queues.iter().all(|queue| queue.device.queue().bios_in() == 0)
+        self.calls_in_progress() == 0
+            && self.queues.iter().all(|queue| queue.device.queue().bios_in() == 0)
+            && self.platters.iter().all(|platter| platter.borrow().orphans_due().is_none())
     }
 
     pub(crate) fn injected(&self) -> u64 {
-        self.faults.iter().map(|faults| faults.borrow().plan.injected()).sum()
+        let of_disk = |faults: &Faults| faults.borrow().plan.injected() + faults.borrow().failed;
+        self.faults.iter().map(of_disk).sum::<u64>() + self.host.as_ref().map_or(0, Host::refused)
     }
 
     pub(crate) fn executed(&self) -> u64 {
@@ -355,8 +378,11 @@ impl Volume {
     }
 
     pub(crate) fn stop_faults(&mut self) {
-        self.set_full(false);
-        self.faults.iter().for_each(|faults| faults.borrow_mut().plan.stop());
+        self.faults.iter().for_each(|faults| faults.borrow_mut().stop());
+        self.platters.iter().for_each(|platter| platter.borrow_mut().set_lying(false));
+        if let Some(host) = &self.host {
+            host.stop_faults();
+        }
     }
 }
 

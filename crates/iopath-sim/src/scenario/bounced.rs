@@ -7,7 +7,7 @@ use crate::random::Random;
 /// Adds bounced I/O to volumes without a page cache.
 pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut [Action]) {
     let random = &mut Random::new(seed ^ 0x0B0C_EDB0_CED0_0002);
-    for plan in volumes.iter_mut().filter(|plan| plan.cache.is_none()) {
+    for plan in volumes.iter_mut().filter(|plan| plan.cache.is_none() && plan.base_bytes() == 0) {
         if random.one_in(2) {
             continue;
         }

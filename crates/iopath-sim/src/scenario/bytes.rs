@@ -1,9 +1,10 @@
-//! Calls that begin and end at any byte, volumes that end at any byte, pages that are borrowed for a long time. They
-//! are drawn from random numbers of their own, so that a seed keeps the rest of its scenario.
+//! Calls that begin and end at any byte, volumes that end at any byte or at the highest offset, pages that are
+//! borrowed for a long time. They are drawn from random numbers of their own, so that a seed keeps the rest of its
+//! scenario.
 
 use iopath_core::Duration;
 
-use super::{Action, Do, Fine, Layout, VolumePlan};
+use super::{Action, Do, Fine, Layout, VolumePlan, draw_faults};
 use crate::random::Random;
 
 /// Adds the features to a scenario.
@@ -11,6 +12,7 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut [Action])
     let random = &mut Random::new(seed ^ 0x0B17_E5C0_FFEE_0001);
     for plan in volumes.iter_mut() {
         end_anywhere(random, plan);
+        move_to_the_end(random, plan);
     }
     if random.below(4) > 0 {
         let many = random.between(1, 4);
@@ -39,6 +41,21 @@ fn end_anywhere(random: &mut Random, plan: &mut VolumePlan) {
     }
 }
 
+/// Moves a volume so that it ends at the last offset of a file.
+fn move_to_the_end(random: &mut Random, plan: &mut VolumePlan) {
+    if plan.layout != Layout::Plain || !random.one_in(8) {
+        return;
+    }
+    let room = plan.bytes.next_multiple_of(4096);
+    plan.extras.base_bytes = (1 << 63) - room;
+    // A disk has whole sectors. With a page cache, the size is that of the largest file.
+    plan.bytes = room - if plan.cache.is_some() { 1 } else { 512 };
+    plan.extras.first_bytes = plan.extras.first_bytes.map(|bytes| bytes.min(plan.bytes));
+    // A silent fault could choose a place that does not exist.
+    let without_silent = Layout::Striped { members: 2, chunk_sectors: 8 };
+    plan.faults = draw_faults(random, without_silent, plan.bytes);
+}
+
 /// Whether the bytes of an action may be any.
 fn ends_anywhere(what: &Do, plan: &VolumePlan) -> bool {
     match what {
@@ -61,9 +78,11 @@ fn borrow_long(random: &mut Random, volumes: &mut [VolumePlan], actions: &mut [A
     }
     let many = random.between(2, 8);
     for action in actions.iter_mut().filter(|action| action.volume == volume) {
-        if let Do::Read { hold, .. } = &mut action.what
+        if let Do::Read { len, hold, .. } = &mut action.what
             && random.one_in(many)
         {
+            // One page or two: each is borrowed for this time.
+            *len = (*len).min(64);
             *hold = Duration::from_millis(random.between(100, 20_000));
         }
     }

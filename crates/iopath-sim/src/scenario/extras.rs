@@ -6,7 +6,8 @@ use iopath_core::buffered::Advice;
 use iopath_core::elevator::{ELEVATORS, Tunable};
 use iopath_core::{Duration, Fault, Op, Priority};
 
-use super::{Action, Do, Fine, Layout, VolumePlan};
+use super::disks::Disks;
+use super::{Action, Do, EXPIRE_MIN, Fine, Layout, VolumePlan};
 use crate::random::Random;
 
 /// The features of a volume that [`VolumePlan::draw`] does not draw.
@@ -31,6 +32,8 @@ pub(crate) struct Extras {
     pub(crate) base_bytes: u64,
     /// Unaligned direct I/O goes through a bounce buffer.
     pub(crate) bounces: bool,
+    /// The features of its disks.
+    pub(crate) disks: Disks,
 }
 
 impl Extras {
@@ -45,6 +48,7 @@ impl Extras {
         first_bytes: None,
         base_bytes: 0,
         bounces: false,
+        disks: Disks::NONE,
     };
 }
 
@@ -102,9 +106,6 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Actio
     *actions = all;
 }
 
-/// The shortest interval of retries on a disk that is full.
-const EXPIRE_MIN: Duration = Duration::from_millis(10);
-
 /// Adds a time in which the disks of a volume are full to some of the scenarios.
 pub(super) fn add_full_disk(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Action>) {
     let random = &mut Random::new(seed ^ 0x0F01_1D15_C0FF_0003);
@@ -147,6 +148,7 @@ fn add_to_volume(random: &mut Random, plan: &mut VolumePlan) {
         first_bytes: (resizes && !is_mapped).then_some(first_bytes),
         base_bytes: 0,
         bounces: false,
+        disks: Disks::NONE,
     };
     if random.one_in(2) {
         plan.elevator = elevator(random);

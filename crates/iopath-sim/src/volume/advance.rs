@@ -3,7 +3,7 @@
 
 use iopath_core::buffered::{BufferedPath, PageBio, Step};
 use iopath_core::cache::IoTag;
-use iopath_core::{Bio, BlockDevice, Instant, Op, Priority, Stream, SubmitError};
+use iopath_core::{Bio, BlockDevice, Duration, Instant, Op, Priority, Stream, SubmitError};
 
 use super::call::Call;
 use super::{OF_CACHE, Queue, ROUNDS_MAX, TAG_BITS, Volume};
@@ -15,7 +15,8 @@ impl Volume {
     pub(crate) fn advance(&mut self, now: Instant, coverage: &mut Coverage) {
         for round in 0.. {
             assert!(round < ROUNDS_MAX, "liveness: volume {} does not come to rest at {now:?}", self.number);
-            let mut is_changed = self.advance_path(now);
+            let mut is_changed = self.advance_orphans(now);
+            is_changed |= self.advance_path(now);
             for queue in 0..self.queues.len() {
                 is_changed |= self.advance_queue(queue, now);
             }
@@ -70,6 +71,7 @@ impl Volume {
         match device.submit_bio(queued, now) {
             Ok(()) => {
                 submitted.push_back((token, op, extent));
+                self.queues[0].check_limit(self.plan.bios_max);
                 if op == Op::Flush {
                     self.begin_store(0, token);
                 }
@@ -110,6 +112,9 @@ impl Volume {
         // Before a completion: a lost write may complete at once.
         self.take_damage();
         let mut is_changed = false;
+        if !self.reads_completions(index, now) {
+            return false;
+        }
         while let Some(done) = self.queues[index].device.poll_completion() {
             is_changed = true;
             let op = self.check_order(index, done.token);
@@ -128,6 +133,27 @@ impl Volume {
             }
         }
         is_changed
+    }
+
+    /// Whether the program reads the completions of a queue now. A slow one does so from time to time.
+    fn reads_completions(&mut self, index: usize, now: Instant) -> bool {
+        let interval = self.plan.extras.disks.read_interval;
+        let Queue { device, reads_at, .. } = &mut self.queues[index];
+        if interval == Duration::ZERO || device.queue().bios_in() == 0 {
+            *reads_at = None;
+            return true;
+        }
+        match *reads_at {
+            Some(due) if due > now => false,
+            Some(_) => {
+                *reads_at = None;
+                true
+            }
+            None => {
+                *reads_at = Some(now + interval);
+                false
+            }
+        }
     }
 
     /// Rule 1: a bio completes after all earlier bios of its queue that overlap with it, if one of the two writes.
@@ -155,7 +181,10 @@ impl Volume {
         let plugs = self.queues.iter().filter_map(|queue| queue.plugged_until);
         let calls = self.calls.iter().flatten().filter_map(Call::due);
         let control = self.control.as_deref().and_then(BlockDevice::poll_timeout);
-        path.into_iter().chain(queues).chain(control).chain(plugs).chain(calls).min()
+        let reads = self.queues.iter().filter_map(|queue| queue.reads_at);
+        let orphans = self.platters.iter().filter_map(|platter| platter.borrow().orphans_due());
+        let of_disks = queues.chain(control).chain(orphans);
+        path.into_iter().chain(of_disks).chain(plugs).chain(reads).chain(calls).min()
     }
 
     /// The times at which the parts of the volume have work, for the message of a failure.

@@ -10,7 +10,7 @@ use iopath_core::{Duration, Instant, IoError, Op, PageRange};
 use super::call::{Call, Kind, Lock, Stage, Sweep};
 use super::{PAGE, Volume};
 use crate::arena::Owner;
-use crate::contents::{ANY, NO_QUEUE, Reader, fill};
+use crate::contents::{ANY, CACHED, NO_QUEUE, Reader, fill};
 use crate::scenario::{Do, Fine, Layout};
 
 /// A direct I/O to begin.
@@ -43,6 +43,9 @@ impl Volume {
             }
             Do::Write { at, len, hold } if is_buffered => {
                 let (offset, bytes) = self.range(at, len, fine);
+                if !self.may_write(offset, bytes) {
+                    return;
+                }
                 let write = BufferedWrite::new(offset, bytes as usize).expect("it has offsets");
                 self.add(Kind::Write { write, hold }, offset, bytes, "write", now);
             }
@@ -104,7 +107,7 @@ impl Volume {
         let (offset, bytes) = self.range(at, len, Fine::NONE);
         let start = offset / 512 * 512;
         let end = (offset + bytes).next_multiple_of(512).min(self.size_bytes / 512 * 512);
-        if unsupported || start >= end {
+        if unsupported || start >= end || op.is_write() && !self.may_write(start, end - start) {
             return;
         }
         let memory = op.has_memory().then(|| self.arena.take((end - start) as usize, Owner::Program));
@@ -182,6 +185,7 @@ impl Volume {
         let has_path = self.path.is_some();
         match self.call(index).kind {
             Kind::Direct { queue, .. } if !has_path => queue as u8,
+            Kind::Write { .. } => CACHED,
             _ => NO_QUEUE,
         }
     }

@@ -96,6 +96,7 @@ impl Volume {
             return false;
         }
         target.submitted.push_back((index as u64, op, extent));
+        target.check_limit(self.plan.bios_max);
         // Queue 0 of a volume with a page cache belongs to the cache, which unplugs it.
         if plug_time > Duration::ZERO && target.plugged_until.is_none() && (queue > 0 || !has_path) {
             target.plugged_until = Some(now + plug_time);

@@ -5,12 +5,12 @@ use super::call::{Call, Kind};
 
 impl Volume {
     pub(crate) fn set_full(&mut self, is_full: bool) {
-        self.faults.iter().for_each(|faults| faults.borrow_mut().is_full = is_full);
+        self.faults.iter().for_each(|faults| faults.borrow_mut().space.is_full = is_full);
     }
 
     /// The number of writes that full disks have refused.
     pub(super) fn refused(&self) -> u64 {
-        self.faults.iter().map(|faults| faults.borrow().refused).sum()
+        self.faults.iter().map(|faults| faults.borrow().space.refused).sum()
     }
 
     /// Rule 8: dirty pages leave frames for reads, also while no page can be written back.

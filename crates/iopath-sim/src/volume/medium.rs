@@ -1,6 +1,7 @@
 //! The bytes of a volume on its disks: silent faults, power failures, and the check of what a power failure could
 //! leave.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use iopath_core::mapped::MappedFile;
@@ -11,6 +12,7 @@ use iopath_core::{Damage, Extent, Instant};
 use super::call::Call;
 use super::{MAPPED_CHUNK_SECTORS, Volume};
 use crate::contents::Wrong;
+use crate::disk::Platter;
 use crate::map::{KeptMap, Stored};
 use crate::random::Random;
 use crate::scenario::Layout;
@@ -63,7 +65,8 @@ impl Volume {
         let sectors = match damage {
             Damage::NotWritten(extent) | Damage::Overwritten(extent) => extent.start().0..extent.end().0,
             Damage::BitFlipped { offset, bit } => {
-                self.platters[member].borrow_mut().flip(offset, bit);
+                let place = offset - self.plan.base_bytes();
+                self.platters[member].borrow_mut().flip(place, bit);
                 offset / 512..offset / 512 + 1
             }
         };
@@ -88,17 +91,12 @@ impl Volume {
         for platter in &self.platters {
             platter.borrow_mut().lose_power(&self.arena, random);
         }
-        self.queues.clear();
-        (self.path, self.host) = (None, None);
-        self.locks = RangeLocks::default();
-        for call in std::mem::take(&mut self.calls).into_iter().flatten() {
-            call.abandon(&self.arena);
-        }
-        if let Some(frames) = self.frames.take() {
-            frames.release(&self.arena);
-        }
-        let (bytes, file, checked) = if let Some(kept) = self.kept.take() {
-            let (bytes, file) = self.reopen(&kept);
+        self.close();
+        let kept = self.kept.take();
+        let (bytes, file, checked) = if let Some(kept) = &kept {
+            let (bytes, file) = self
+                .reopen(kept)
+                .unwrap_or_else(|wrong| panic!("rule 1, durability: after a power failure, {wrong}"));
             let block_bytes = self.file_layout().block_bytes.into();
             let checked = self.contents.check_reopened(&bytes, block_bytes);
             (bytes, Some(file), checked)
@@ -108,15 +106,61 @@ impl Volume {
             (bytes, None, checked)
         };
         self.judge_survivor(checked);
+        let (bytes, file) = self.lose_acknowledged(bytes, file, kept.as_ref(), random);
         let clock = self.tick();
         self.contents.restart(bytes, clock);
         self.open(file);
+        self.allow_outsider();
+        self.check_outsider();
+    }
+
+    /// Disks that lied lose bytes that they had acknowledged. This loss is theirs: what an honest disk would have left
+    /// was checked before. A mapped file whose metadata is damaged comes back from a copy.
+    fn lose_acknowledged(
+        &mut self,
+        bytes: Vec<u8>,
+        file: Option<MappedFile>,
+        kept: Option<&Kept>,
+        random: &mut Random,
+    ) -> (Vec<u8>, Option<MappedFile>) {
+        let images: Vec<_> = self.platters.iter().map(|platter| platter.borrow().image()).collect();
+        let fail =
+            |platter: &Rc<RefCell<Platter>>| platter.borrow_mut().lose_acknowledged(random).len() as u64;
+        let lost = self.platters.iter().map(fail).sum::<u64>();
+        if lost == 0 {
+            return (bytes, file);
+        }
+        self.lost_sectors += lost;
+        let Some(kept) = kept else { return (self.visible_bytes(), file) };
+        if let Ok((bytes, file)) = self.reopen(kept) {
+            return (bytes, Some(file));
+        }
+        for (platter, image) in self.platters.iter().zip(images) {
+            platter.borrow_mut().restore(image);
+        }
+        let restored = self.reopen(kept);
+        let (bytes, file) =
+            restored.unwrap_or_else(|wrong| panic!("the same bytes are valid before: {wrong}"));
+        (bytes, Some(file))
+    }
+
+    /// Releases the memory of the program: its queues, page cache and calls.
+    pub(super) fn close(&mut self) {
+        self.queues.clear();
+        (self.path, self.host) = (None, None);
+        self.locks = RangeLocks::default();
+        for call in std::mem::take(&mut self.calls).into_iter().flatten() {
+            call.abandon(&self.arena);
+        }
+        if let Some(frames) = self.frames.take() {
+            frames.release(&self.arena);
+        }
     }
 
     /// Opens a mapped file again with the map that its owner stored last. Returns its bytes, too.
-    fn reopen(&mut self, kept: &Kept) -> (Vec<u8>, MappedFile) {
+    fn reopen(&mut self, kept: &Kept) -> Result<(Vec<u8>, MappedFile), String> {
         let layout = self.file_layout();
-        let (map, free, blocks) = KeptMap::open(&kept.stored, &layout, |extent| self.bytes_of(extent));
+        let (map, free, blocks) = KeptMap::open(&kept.stored, &layout, |extent| self.bytes_of(extent))?;
         let mut bytes = Vec::new();
         for Mapping { file, location, .. } in blocks {
             match location {
@@ -126,7 +170,7 @@ impl Volume {
         }
         bytes.truncate(self.plan.bytes as usize);
         self.kept = Some(Kept::new(&map));
-        (bytes, MappedFile::new(Box::new(map), Box::new(free)))
+        Ok((bytes, MappedFile::new(Box::new(map), Box::new(free))))
     }
 
     /// The bytes of an extent of the disks.
@@ -174,14 +218,14 @@ impl Volume {
     }
 
     /// The disk and the sector of a sector of the disks together.
-    const fn locate(&self, sector: u64) -> (usize, u64) {
+    pub(super) const fn locate(&self, sector: u64) -> (usize, u64) {
         let (members, chunk_sectors) = self.stripe();
         let (chunk, rest) = (sector / chunk_sectors, sector % chunk_sectors);
         ((chunk % members) as usize, chunk / members * chunk_sectors + rest)
     }
 
     /// The sector of the disks together that is this sector of a disk.
-    const fn sector_at(&self, member: usize, sector: u64) -> u64 {
+    pub(super) const fn sector_at(&self, member: usize, sector: u64) -> u64 {
         let (members, chunk_sectors) = self.stripe();
         let (row, rest) = (sector / chunk_sectors, sector % chunk_sectors);
         (row * members + member as u64) * chunk_sectors + rest
@@ -192,6 +236,7 @@ impl Volume {
         let oldest = self.calls.iter().flatten().map(Call::oldest).min().unwrap_or(u64::MAX);
         self.contents.flushed(start, self.clock, oldest);
         self.check_medium();
+        self.check_outsider();
     }
 
     pub(super) fn check_medium(&mut self) {

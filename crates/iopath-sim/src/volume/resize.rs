@@ -17,6 +17,7 @@ impl Volume {
             return;
         }
         let (low, high) = (size_bytes.min(self.size_bytes), size_bytes.max(self.size_bytes));
+        self.contents.add_end(low);
         self.add(Kind::Resize { size_bytes, resize: None }, low, high - low, "resize", now);
     }
 
