@@ -1,7 +1,8 @@
 //! How long an event loop that polls lets requests gather before it looks for them.
 //!
-//! A client with many requests in flight sends the next one as soon as it has handled a reply. A loop that polls without
-//! a pause then serves each request alone: three system calls for it, and a client that is interrupted for each reply.
+//! A client with many requests in flight sends the next one as soon as it has handled a reply. A loop that polls
+//! without a pause then serves each request alone: three system calls for it, and a client that is interrupted for each
+//! reply.
 //! After a short pause, one pass serves several. A client with one or two requests in flight only loses that time.
 //!
 //! The loop cannot know which kind of client it has, so it measures. It serves a millisecond with each pause, and keeps
