@@ -1,6 +1,7 @@
 //! A modelled disk with bytes and a volatile write cache. It moves bytes from and to the simulated memory, so a request
-//! whose memory is wrong is a wrong byte. Queues share a disk: each has a port. `disk/power.rs` has the write cache: flushes,
-//! power failures, and disks that lie about flushes. `disk/orphans.rs` has the requests of programs that have died.
+//! whose memory is wrong is a wrong byte. Queues share a disk: each has a port. `disk/power.rs` has the write cache:
+//! flushes, power failures, and disks that lie about flushes. `disk/orphans.rs` has the requests of programs that have
+//! died.
 
 mod orphans;
 mod power;

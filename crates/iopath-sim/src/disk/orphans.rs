@@ -1,4 +1,4 @@
-//! Writes of a program that has died: the disk goes on with them, and nobody gets their completion.
+//! Writes of a program that has died: the disk continues them, and nobody gets their completion.
 
 use std::ops::Range;
 

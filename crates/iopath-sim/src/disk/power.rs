@@ -1,5 +1,5 @@
-//! The write cache of a disk: flushes, and what a power failure leaves. A disk that lies acknowledges a flush, and still
-//! loses the bytes at a power failure.
+//! The write cache of a disk: flushes, and what a power failure leaves. A disk that lies acknowledges a flush, and
+//! still loses the bytes at a power failure.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

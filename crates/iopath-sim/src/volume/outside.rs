@@ -1,5 +1,5 @@
-//! Events from outside: another program writes a page of the same disks, a disk is detached or truncated, gets space, or
-//! begins to lie about flushes.
+//! Events from outside: another program writes a page of the same disks, a disk is detached or truncated, gets space,
+//! or begins to lie about flushes.
 
 use iopath_core::Instant;
 
@@ -8,8 +8,8 @@ use crate::contents::{ANY, NO_QUEUE, fill};
 use crate::scenario::{Do, Layout};
 
 /// A page that only another program writes, past the page cache of the volume. Caches of two programs are not coherent,
-/// so a read of the volume may return any earlier bytes. On the disks, the page has the bytes of its owner at all times:
-/// the volume writes only pages that its program has written.
+/// so a read of the volume may return any earlier bytes. On the disks, the page has the bytes of its owner at all
+/// times: the volume writes only pages that its program has written.
 #[derive(Debug)]
 pub(super) struct Outsider {
     /// The offset of the page in the volume, from the first byte of the volume on.
