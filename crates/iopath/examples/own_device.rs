@@ -124,7 +124,7 @@ impl Source for CheckedDisk {
     }
 }
 
-#[cfg_attr(test, expect(dead_code, reason = "the tests call `run`"))]
+#[cfg_attr(test, allow(dead_code, reason = "the tests of the crate include this file and call `run`"))]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     run()
 }
