@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 const CACHE_VARIABLE: &str = "IOPATH_VFS_CACHE_BYTES";
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Journals and WALs are written in order and synced at each commit: they need no more.
+/// Journals are written in order and synced at each commit: they need no more.
 const JOURNAL_CACHE_BYTES: u64 = 1 << 20;
-const WAL_CACHE_BYTES: u64 = 8 << 20;
 
 /// The purpose of a file, as far as the VFS distinguishes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,13 +95,14 @@ impl Default for Files {
 }
 
 impl Files {
-    /// The page cache of each database has at most 64 MiB, or as many bytes as `IOPATH_VFS_CACHE_BYTES` states.
+    /// The page cache of each database, and of its WAL, has at most 64 MiB, or as many bytes as
+    /// `IOPATH_VFS_CACHE_BYTES` states.
     pub fn from_env() -> Self {
         let given = std::env::var(CACHE_VARIABLE).ok().and_then(|bytes| bytes.parse().ok());
         Self::with_cache(given.unwrap_or(CACHE_BYTES))
     }
 
-    /// The page cache of each database has at most this size.
+    /// The page cache of each database, and of its WAL, has at most this size.
     pub fn with_cache(bytes: u64) -> Self {
         let context = Context::new(bytes.saturating_mul(DATABASES));
         // Databases are locked: no other program that uses SQLite writes to one that is open.
@@ -114,8 +114,10 @@ impl Files {
         let options = Options::new().mode(IoMode::Buffered).context(&self.context);
         match role {
             Role::Database => options.cache_bytes(self.cache_bytes).lock(true).file_mode(0o644),
+            // Has the pages of commits since the last checkpoint, and those that a transaction larger than SQLite's own
+            // cache reads back.
+            Role::Wal => options.cache_bytes(self.cache_bytes).file_mode(mode_of_database(path)),
             Role::Journal => options.cache_bytes(JOURNAL_CACHE_BYTES).file_mode(mode_of_database(path)),
-            Role::Wal => options.cache_bytes(WAL_CACHE_BYTES).file_mode(mode_of_database(path)),
         }
     }
 }
