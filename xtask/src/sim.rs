@@ -23,6 +23,9 @@ pub(crate) struct Options {
     /// The same for the second version
     #[arg(long, conflicts_with = "first_features")]
     pub(crate) second_features: bool,
+    /// The same for the third version
+    #[arg(long, conflicts_with_all = ["first_features", "second_features"])]
+    pub(crate) third_features: bool,
     /// Threads [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
@@ -44,6 +47,9 @@ pub(crate) fn command(options: &Options) -> Result<Command> {
     }
     if options.second_features {
         command.arg("--second-features");
+    }
+    if options.third_features {
+        command.arg("--third-features");
     }
     if let Some(seed) = options.seed {
         command.args(["--seed", &seed.to_string()]);

@@ -25,11 +25,13 @@ pub(crate) enum Owner {
     Library,
     /// The library, for unaligned I/O.
     Bounce,
+    /// The page cache of a program that only reads.
+    Reader,
 }
 
 /// Bytes that disks have moved from or to memory, by its owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Moved([u64; 4]);
+pub(crate) struct Moved([u64; 5]);
 
 impl Moved {
     pub(crate) fn add(&mut self, owner: Owner, bytes: u64) {
@@ -141,9 +143,9 @@ pub(crate) struct PageFrames {
 }
 
 impl PageFrames {
-    pub(crate) fn new(arena: &Arena, frames: u32, page_bytes: u32) -> Self {
+    pub(crate) fn new(arena: &Arena, frames: u32, page_bytes: u32, owner: Owner) -> Self {
         let page_bytes = page_bytes as usize;
-        Self { all: arena.take(frames as usize * page_bytes, Owner::Cache), page_bytes }
+        Self { all: arena.take(frames as usize * page_bytes, owner), page_bytes }
     }
 
     /// Releases all frames.

@@ -56,6 +56,8 @@ struct Entry {
     /// It has ended without an error.
     is_complete: bool,
     is_durable: bool,
+    /// The event since which it is durable.
+    durable_at: u64,
     /// A failed flush may have lost it until this event, at which a flush has succeeded. A read that began before may
     /// have taken older bytes from the device.
     at_risk_until: u64,
@@ -75,6 +77,7 @@ impl Entry {
             to: CELL as u8,
             is_complete: false,
             is_durable: false,
+            durable_at: NEVER,
             at_risk_until: 0,
             is_doomed: false,
         }
@@ -82,7 +85,13 @@ impl Entry {
 
     /// A whole cell that has been on the medium since this event.
     const fn durable(token: u64, at: u64) -> Self {
-        Self { end: at, is_complete: true, is_durable: true, ..Self::begun(token, at, NO_QUEUE) }
+        Self {
+            end: at,
+            is_complete: true,
+            is_durable: true,
+            durable_at: at,
+            ..Self::begun(token, at, NO_QUEUE)
+        }
     }
 
     /// Whether `later` certainly replaces the bytes of this write, as far as it covers them.
@@ -231,7 +240,9 @@ impl Contents {
             let entries = &mut self.cells[cell];
             let entry = entries.iter_mut().rfind(|entry| entry.start == start).expect("it has begun");
             let is_complete = is_ok && !entry.is_doomed;
-            *entry = Entry { end, is_complete, is_durable: is_complete && is_durable, ..*entry };
+            let is_durable = is_complete && is_durable;
+            let durable_at = if is_durable { end } else { NEVER };
+            *entry = Entry { end, is_complete, is_durable, durable_at, ..*entry };
         }
     }
 
@@ -244,17 +255,20 @@ impl Contents {
     }
 
     /// A flush that began at `start` has succeeded at `end`: it covers all writes that had ended. No call in progress
-    /// began before `oldest`.
-    pub(crate) fn flushed(&mut self, start: u64, end: u64, oldest: u64) {
+    /// began before `oldest`, and no other program has pages from before `stale`.
+    pub(crate) fn flushed(&mut self, start: u64, end: u64, oldest: u64, stale: u64) {
         for entries in &mut self.cells {
             if entries.len() == 1 && entries[0].is_durable {
                 continue;
             }
             for entry in entries.iter_mut().filter(|entry| entry.end < start && entry.is_complete) {
                 entry.is_durable = true;
+                entry.durable_at = entry.durable_at.min(end);
                 entry.at_risk_until = entry.at_risk_until.min(end);
             }
-            let is_past = |entry: &&Entry| entry.end < oldest && entry.at_risk_until < oldest;
+            let is_past = |entry: &&Entry| {
+                entry.end < oldest && entry.at_risk_until < oldest && entry.durable_at < stale
+            };
             let durable = entries.iter().rfind(|entry| entry.is_durable && is_past(entry)).copied();
             match durable {
                 Some(durable) if durable.is_whole() => entries.retain(|entry| !entry.is_before(&durable)),
@@ -309,7 +323,10 @@ impl Contents {
     pub(crate) fn add_end(&mut self, offset: u64) {
         let (cell, place) = ((offset - self.base) / CELL, (offset - self.base) % CELL);
         if place > 0 {
-            self.ends.entry(cell as usize).or_default().push(place as u8);
+            let ends = self.ends.entry(cell as usize).or_default();
+            if !ends.contains(&(place as u8)) {
+                ends.push(place as u8);
+            }
         }
     }
 
@@ -330,6 +347,14 @@ impl Contents {
             };
             let is_ahead = are_queued(candidate.queue, reader.queue) && candidate.start > reader.start;
             !is_ahead && !entries.iter().any(hides)
+        })
+    }
+
+    /// Checks bytes that another program has read, which sees all that was durable at this event.
+    pub(crate) fn check_stale(&self, offset: u64, bytes: &[u8], since: u64) -> Result<u64, Wrong> {
+        self.check(offset, bytes, |entries, candidate| {
+            let hides = |later: &Entry| later.durable_at < since && candidate.is_before(later);
+            !entries.iter().any(hides)
         })
     }
 

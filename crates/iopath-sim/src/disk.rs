@@ -1,8 +1,9 @@
 //! A modelled disk with bytes and a volatile write cache. It moves bytes from and to the simulated memory, so a request
 //! whose memory is wrong is a wrong byte. Queues share a disk: each has a port. `disk/power.rs` has the write cache:
 //! flushes, power failures, and disks that lie about flushes. `disk/orphans.rs` has the requests of programs that have
-//! died.
+//! died, and `disk/file.rs` the length of a disk that is a file.
 
+mod file;
 mod orphans;
 mod power;
 
@@ -15,10 +16,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use iopath_core::{
-    BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, Limits, Memory, Op, SECTOR_BYTES, Tag,
+    BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, IoError, Limits, Memory, Op, SECTOR_BYTES,
+    Tag,
 };
 
 use crate::arena::{Arena, Moved, Span};
+use file::Lengths;
 use power::Lies;
 
 const SECTOR: usize = SECTOR_BYTES as usize;
@@ -65,6 +68,8 @@ pub(crate) struct Platter {
     /// Writes of programs that have died.
     orphans: Vec<Orphan>,
     lies: Lies,
+    /// The lengths of a plain file.
+    lengths: Option<Lengths>,
 }
 
 #[derive(Debug, Clone)]
@@ -113,6 +118,7 @@ impl Platter {
             in_service: Vec::new(),
             orphans: Vec::new(),
             lies: Lies::default(),
+            lengths: None,
             config,
         }))
     }
@@ -176,7 +182,8 @@ impl Platter {
     pub(crate) fn write_tail(&mut self, offset: u64, bytes: &[u8]) {
         let range = offset as usize..offset as usize + bytes.len();
         self.bytes[range.clone()].copy_from_slice(bytes);
-        self.record(range, false);
+        self.record(range.clone(), false);
+        self.write_to(range.end as u64);
     }
 
     /// The bytes that a read of an extent returns: zeroes before the first byte, which readahead may reach.
@@ -203,6 +210,10 @@ impl Platter {
     /// The bytes in this range are new: adds versions of their sectors, or changes the medium.
     fn record(&mut self, range: Range<usize>, is_forced: bool) {
         self.written += 1;
+        if let Some(lengths) = self.lengths.as_mut().filter(|_| is_forced) {
+            // Also the length that the bytes need.
+            lengths.flush(u64::MAX);
+        }
         for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
             let place = sector * SECTOR..(sector + 1) * SECTOR;
             if is_forced || !self.config.limits.volatile_cache {
@@ -246,7 +257,7 @@ impl Port {
         Self { limits, arena: arena.clone(), platter: Rc::clone(platter), number, submitted: Vec::new() }
     }
 
-    fn execute(&self, request: &Request) {
+    fn execute(&self, request: &Request) -> Result<(), IoError> {
         let length: u64 = request.memory.iter().map(Memory::bytes).sum();
         let expected = if request.op.has_memory() { request.extent.bytes() } else { 0 };
         assert_eq!(length, expected, "the memory of {request:?} has another length");
@@ -262,6 +273,7 @@ impl Port {
         }
         match request.op {
             Op::Flush => platter.flush(request.covers),
+            Op::Read if platter.is_past_file(request.extent.end().0 - 1) => return Err(IoError::EndOfDevice),
             Op::Read => {
                 let bytes = platter.read(request.extent);
                 let mut rest = &bytes[..];
@@ -280,9 +292,13 @@ impl Port {
                     }
                     _ => platter.bytes[range.clone()].fill(0),
                 }
-                platter.record(range, request.fua);
+                platter.record(range.clone(), request.fua);
+                if request.op == Op::Write {
+                    platter.write_to(range.end as u64);
+                }
             }
         }
+        Ok(())
     }
 }
 
@@ -345,8 +361,8 @@ impl BlockDevice for Port {
             (in_service[next].due <= now).then_some(())?;
             in_service.remove(next)
         };
-        self.execute(&request);
-        Some(Completion { tag: request.tag, result: Ok(()) })
+        let result = self.execute(&request);
+        Some(Completion { tag: request.tag, result })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

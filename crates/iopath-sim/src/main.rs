@@ -35,6 +35,9 @@ struct Options {
     /// Draw only the features of the second version of the simulator
     #[arg(long, conflicts_with = "first_features")]
     second_features: bool,
+    /// Draw only the features of the third version of the simulator
+    #[arg(long, conflicts_with_all = ["first_features", "second_features"])]
+    third_features: bool,
     /// Print a failure as it is, without making it shorter
     #[arg(long)]
     no_shrink: bool,
@@ -42,9 +45,10 @@ struct Options {
 
 impl Options {
     const fn draw(&self) -> Draw {
-        match (self.first_features, self.second_features) {
-            (true, _) => Draw::First,
-            (_, true) => Draw::Second,
+        match (self.first_features, self.second_features, self.third_features) {
+            (true, ..) => Draw::First,
+            (_, true, _) => Draw::Second,
+            (.., true) => Draw::Third,
             _ => Draw::All,
         }
     }

@@ -137,6 +137,9 @@ impl World {
             | Do::Repair
             | Do::AddSpace { .. }
             | Do::SetLying(_)) => volume.happen(what, now),
+            what @ (Do::ReaderReads { .. } | Do::ReaderDrops | Do::ReaderFollows) => {
+                volume.begin_reader(what, now);
+            }
             what => volume.begin(what, action.fine, now),
         }
         volume.advance(now, coverage);
@@ -171,8 +174,14 @@ impl World {
         }
         self.settle(coverage);
         for volume in &mut self.volumes {
+            volume.begin_reader(&Do::ReaderFollows, self.now);
+        }
+        self.settle(coverage);
+        for volume in &mut self.volumes {
             volume.check_idle();
+            volume.check_budget();
             volume.drop_pages();
+            volume.read_all_of_reader(self.now);
             volume.begin_last_reads(self.now);
         }
         self.settle(coverage);

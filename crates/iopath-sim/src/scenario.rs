@@ -11,11 +11,13 @@ use iopath_core::{Duration, Fault, IoError, Op};
 use crate::elevator;
 use crate::random::Random;
 
+mod appends;
 mod bounced;
 mod bytes;
 mod disks;
 mod extras;
 
+pub(crate) use appends::Extends;
 pub(crate) use extras::Extras;
 
 /// The part of a scenario to draw.
@@ -23,6 +25,8 @@ pub(crate) use extras::Extras;
 pub enum Draw {
     /// All features.
     All,
+    /// Only the features of the third version, in which no write extended a volume.
+    Third,
     /// Only the features of the second version, which had calls of whole cells.
     Second,
     /// Only the features of the first version of the simulator. Seeds that failed then keep their scenario.
@@ -198,10 +202,41 @@ pub(crate) enum Do {
     Grow {
         cells: u64,
     },
-    /// Moves the end of a mapped file.
+    /// Moves the end of a file.
     Resize {
         cells: u64,
     },
+    /// A write that may extend the volume: `back` cells before its end, `gap` cells past it.
+    Append {
+        back: u64,
+        gap: u64,
+        len: u64,
+        hold: Duration,
+        forced: bool,
+        /// Direct I/O, also on a volume with a page cache.
+        is_direct: bool,
+        queue: usize,
+        stream: u32,
+    },
+    /// Another program makes the file longer.
+    GrowOutside {
+        cells: u64,
+    },
+    /// Moves the end to that of the file.
+    FollowGrowth,
+    /// So many frames of the page cache may have memory.
+    SetBudget {
+        frames: u32,
+    },
+    /// A program that only reads the file does so through a page cache of its own.
+    ReaderReads {
+        at: u64,
+        len: u64,
+    },
+    /// It drops its pages.
+    ReaderDrops,
+    /// It follows the growth of the file.
+    ReaderFollows,
     Release,
     /// From now on, the disks refuse all writes for lack of space, or accept them again.
     SetFull(bool),
@@ -254,10 +289,13 @@ impl Scenario {
             extras::add(seed, &mut volumes, &mut actions);
             extras::add_full_disk(seed, &mut volumes, &mut actions);
         }
-        if draw == Draw::All {
+        if matches!(draw, Draw::Third | Draw::All) {
             bytes::add(seed, &mut volumes, &mut actions);
             bounced::add(seed, &mut volumes, &mut actions);
             disks::add(seed, &mut volumes, &mut actions);
+        }
+        if draw == Draw::All {
+            appends::add(seed, &mut volumes, &mut actions);
         }
         Self { seed, volumes, actions }
     }
@@ -519,5 +557,15 @@ mod tests {
         assert!(actions().any(|action| matches!(action.what, Do::Direct { op: Op::Discard, .. })));
         assert!(actions().any(|action| matches!(action.what, Do::Sweep { .. })));
         assert!(actions().any(|action| matches!(action.what, Do::SetTunable { .. })));
+        assert!(actions().any(|action| matches!(action.what, Do::Append { .. })));
+        assert!(actions().any(|action| matches!(action.what, Do::GrowOutside { .. })));
+        assert!(actions().any(|action| matches!(action.what, Do::SetBudget { .. })));
+        let extends =
+            |what: fn(&VolumePlan) -> bool| plans().any(|plan| plan.extras.extends.is_some() && what(plan));
+        assert!(extends(|plan| plan.extras.bounces) && extends(|plan| plan.cache.is_some()));
+        assert!(extends(|plan| matches!(plan.layout, Layout::Mapped { .. })));
+        assert!(extends(|plan| plan.cache.is_none() && !plan.extras.bounces));
+        assert!(plans().any(|plan| plan.extras.reader.is_some() && plan.extras.extends.is_some()));
+        assert!(plans().any(|plan| plan.extras.bounces && plan.extras.disks.outsider_page.is_some()));
     }
 }

@@ -1,20 +1,27 @@
-//! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes. `calls.rs`,
-//! `direct.rs`, `bounced.rs` and `resize.rs` execute the calls, `locks.rs` locks their ranges, `starvation.rs` ends
-//! those that lack a frame, `settings.rs` changes settings, `medium.rs` has silent faults and power failures,
-//! `full_disk.rs` disks without space. `advance.rs` advances the volume, and `checks.rs` checks it as a whole. This
-//! file builds it.
+//! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes.
+//!
+//! `begin.rs` begins calls; `calls.rs`, `direct.rs`, `bounced.rs` and `resize.rs` execute them, and `ends.rs` those
+//! that extend the volume. `locks.rs` locks their ranges, `starvation.rs` ends those that lack a frame, `settings.rs`
+//! changes settings. `medium.rs` has silent faults and power failures, `full_disk.rs` disks without space, `budget.rs`
+//! caches that lose memory, `death.rs` and `outside.rs` other programs, and `reader.rs` one that reads the same file.
+//! `advance.rs` advances the volume, and `checks.rs` checks it as a whole. This file builds it.
 
 mod advance;
+mod begin;
 mod bounced;
+mod budget;
 mod call;
 mod calls;
 mod checks;
 mod death;
 mod direct;
+mod ends;
 mod full_disk;
 mod locks;
 mod medium;
 mod outside;
+mod reader;
+mod request;
 mod resize;
 mod settings;
 mod starvation;
@@ -34,13 +41,13 @@ use iopath_core::{
     Sector, Stripe, StripeConfig,
 };
 
-use crate::arena::{Arena, PageFrames};
+use crate::arena::{Arena, Owner, PageFrames};
 use crate::contents::Contents;
 use crate::device::{Below, Device, Faulty, Host, Refusing};
 use crate::disk::{DiskConfig, Platter, Port};
 use crate::faults::{DiskFaults, Faults};
 use crate::map::KeptMap;
-use crate::scenario::{Layout, VolumePlan};
+use crate::scenario::{CachePlan, Layout, VolumePlan};
 use crate::space::ReusedSpace;
 use crate::trace::{Event, Trace};
 use call::Call;
@@ -78,6 +85,8 @@ pub(crate) struct Volume {
     control: Option<Box<MappedDevice<Below, Host>>>,
     /// The present end in bytes; the end of the plan is the largest.
     size_bytes: u64,
+    /// Set if writes extend the volume.
+    end: Option<ends::End>,
     /// The event at which the last resize ended.
     resized_at: u64,
     contents: Contents,
@@ -96,6 +105,8 @@ pub(crate) struct Volume {
     pub(crate) damaged_cells: u64,
     /// Sectors that lying disks have lost.
     pub(crate) lost_sectors: u64,
+    /// The program that reads the same file.
+    reader: Option<Box<reader::ReadingProgram>>,
     /// The page that another program writes: see `outside.rs`.
     outsider: Option<outside::Outsider>,
     pub(crate) failed_calls: u64,
@@ -199,6 +210,7 @@ impl Volume {
             kept: None,
             control: None,
             size_bytes: plan.base_bytes() + plan.extras.first_bytes.unwrap_or(plan.bytes),
+            end: None,
             resized_at: 0,
             contents: Contents::new(plan.base_bytes(), plan.bytes),
             is_end_damaged: false,
@@ -212,13 +224,20 @@ impl Volume {
             checked_bytes: 0,
             damaged_cells: 0,
             lost_sectors: 0,
+            reader: None,
             outsider: None,
             failed_calls: 0,
             completed_calls: 0,
             direct: DirectBytes::default(),
         };
+        volume.end =
+            plan.extras.extends.map(|plan| ends::End::new(plan, volume.size_bytes, volume.plan.seed));
+        if volume.is_plain_file() {
+            volume.platters[0].borrow_mut().make_file(volume.size_bytes);
+        }
         let file = volume.new_file();
         volume.open(file);
+        volume.open_reader();
         volume.add_outsider();
         volume
     }
@@ -259,6 +278,19 @@ impl Volume {
         self.control = if self.plan.extras.resizes { self.engine().map(Box::new) } else { None };
         self.set_capacity(self.size_bytes);
         let Some(cache) = self.plan.cache else { return };
+        let (config, readahead) = Self::cache_config(&cache);
+        let geometry = Geometry {
+            page_bytes: PAGE as u32,
+            block_bytes: 512,
+            size_bytes: self.size_bytes,
+            writes_last_block: matches!(self.plan.layout, Layout::Mapped { .. }),
+        };
+        let frames = PageFrames::new(&self.arena, cache.frames, PAGE as u32, Owner::Cache);
+        self.frames = Some(frames);
+        self.path = Some(BufferedPath::new(config, readahead, geometry, frames));
+    }
+
+    fn cache_config(cache: &CachePlan) -> (CacheConfig, Option<ReadaheadConfig>) {
         let config = CacheConfig {
             frames: cache.frames,
             page_bytes: PAGE as u32,
@@ -276,15 +308,7 @@ impl Volume {
             streams_max: 4,
             policy,
         });
-        let geometry = Geometry {
-            page_bytes: PAGE as u32,
-            block_bytes: 512,
-            size_bytes: self.size_bytes,
-            writes_last_block: matches!(self.plan.layout, Layout::Mapped { .. }),
-        };
-        let frames = PageFrames::new(&self.arena, cache.frames, PAGE as u32);
-        self.frames = Some(frames);
-        self.path = Some(BufferedPath::new(config, readahead, geometry, frames));
+        (config, readahead)
     }
 
     /// The disks, for one more queue.
@@ -357,12 +381,15 @@ impl Volume {
     pub(crate) fn is_idle(&self) -> bool {
         self.calls_in_progress() == 0
             && self.queues.iter().all(|queue| queue.device.queue().bios_in() == 0)
+            && self.reader.as_ref().is_none_or(|reader| reader.is_idle())
             && self.platters.iter().all(|platter| platter.borrow().orphans_due().is_none())
     }
 
     pub(crate) fn injected(&self) -> u64 {
         let of_disk = |faults: &Faults| faults.borrow().plan.injected() + faults.borrow().failed;
-        self.faults.iter().map(of_disk).sum::<u64>() + self.host.as_ref().map_or(0, Host::refused)
+        self.faults.iter().map(of_disk).sum::<u64>()
+            + self.host.as_ref().map_or(0, Host::refused)
+            + self.end.as_ref().map_or(0, ends::End::refused)
     }
 
     pub(crate) fn executed(&self) -> u64 {
@@ -382,6 +409,9 @@ impl Volume {
         self.platters.iter().for_each(|platter| platter.borrow_mut().set_lying(false));
         if let Some(host) = &self.host {
             host.stop_faults();
+        }
+        if let Some(end) = &mut self.end {
+            end.stop_faults();
         }
     }
 }

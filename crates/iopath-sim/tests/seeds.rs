@@ -50,6 +50,17 @@ const FAILED: &[(Draw, u64, &str)] = &[
         1_882_886_357_746_788,
         "the page cache forgot a direct write after a failed flush, and a flush succeeded after a second one had lost it",
     ),
+    (Draw::All, 60_000_002, "a power failure leaves a file that ends inside a write (simulator)"),
+    (
+        Draw::All,
+        70_000_366,
+        "a power failure leaves the length that another program gave the file (simulator)",
+    ),
+    (
+        Draw::All,
+        310_000_059,
+        "a step of the file ends where another program had extended it before a truncation (simulator)",
+    ),
 ];
 
 #[test]

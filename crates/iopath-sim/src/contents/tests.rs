@@ -45,7 +45,7 @@ fn a_flush_makes_completed_writes_durable() {
     contents.end_write(&(64..192), 10, 12, true, false);
     assert!(contents.check_survivor(64, &[0; 128]).is_ok(), "unflushed");
     contents.begin_write(&(64..192), 2, 13, NO_QUEUE);
-    contents.flushed(14, 15, 14);
+    contents.flushed(14, 15, 14, u64::MAX);
     assert!(contents.check_survivor(64, &[0; 128]).is_err());
     assert!(contents.check_survivor(64, &bytes_of(1)).is_ok());
     assert!(contents.check_survivor(64, &bytes_of(2)).is_ok(), "a later write may be there");
@@ -62,7 +62,7 @@ fn a_read_may_return_bytes_from_before_a_loss_only_if_it_began_before_the_next_g
     assert!(contents.check_read(64, &bytes_of(1), reader(14)).is_err(), "no flush has failed");
     contents.put_at_risk();
     assert!(contents.check_read(64, &bytes_of(1), reader(14)).is_ok(), "the device has lost write 2");
-    contents.flushed(16, 18, 14);
+    contents.flushed(16, 18, 14, u64::MAX);
     assert!(
         contents.check_read(64, &bytes_of(1), reader(14)).is_ok(),
         "taken from the device before the flush"
@@ -84,7 +84,7 @@ fn without_a_journal_a_block_may_be_stale_until_it_is_durable() {
     assert!(contents.check_survivor(0, &stale).is_err());
     assert!(contents.check_reopened(&stale, 512).is_ok());
     assert!(contents.check_reopened(&[7; 1024], 512).is_err(), "the second block was never written");
-    contents.flushed(13, 14, 13);
+    contents.flushed(13, 14, 13, u64::MAX);
     assert!(contents.check_reopened(&stale, 512).is_err());
     let mut whole = vec![0; 1024];
     fill(64, &mut whole[64..192], 1);

@@ -28,6 +28,11 @@ impl Lies {
         }
     }
 
+    /// The earlier bytes, by sector.
+    pub(super) fn earlier_mut(&mut self) -> impl Iterator<Item = (&u64, &mut Vec<[u8; SECTOR]>)> {
+        self.earlier.iter_mut()
+    }
+
     /// The medium has other bytes at these sectors.
     pub(super) fn forget(&mut self, sectors: Range<u64>) {
         self.earlier.retain(|sector, _| !sectors.contains(sector));
@@ -92,6 +97,7 @@ impl Platter {
             }
         }
         self.bytes.copy_from_slice(&self.medium);
+        self.lose_length(random);
         self.free_at.fill(iopath_core::Instant::ZERO);
     }
 
@@ -113,6 +119,7 @@ impl Platter {
                 lost.push(sector);
             }
         }
+        self.zero_past_file();
         lost
     }
 
@@ -127,9 +134,12 @@ impl Platter {
 
     /// Moves all versions up to this number to the medium.
     pub(super) fn flush(&mut self, covers: u64) {
-        let Self { unflushed, medium, lies, .. } = self;
+        let Self { unflushed, medium, lies, lengths, .. } = self;
         if !lies.is_on {
             lies.earlier.clear();
+        }
+        if let Some(lengths) = lengths {
+            lengths.flush(covers);
         }
         unflushed.retain(|sector, versions: &mut Vec<Version>| {
             let covered = versions.iter().take_while(|version| version.number <= covers).count();

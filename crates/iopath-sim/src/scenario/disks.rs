@@ -34,7 +34,7 @@ impl Disks {
         outsider_page: None,
     };
 
-    fn draw(random: &mut Random, plan: &VolumePlan) -> Self {
+    pub(super) fn draw(random: &mut Random, plan: &VolumePlan) -> Self {
         let is_mapped = matches!(plan.layout, Layout::Mapped { .. });
         let pages = plan.bytes / 4096;
         // A damaged page, or an end that moves, would hide what the volume writes.
@@ -68,15 +68,21 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Actio
         }
     }
     for (volume, plan) in volumes.iter_mut().enumerate().filter(|(_, plan)| !plan.extras.bounces) {
-        for event in events(random, plan) {
-            let place = random.below(actions.len() as u64 + 1) as usize;
-            actions.insert(place, Action::at_once(volume, event));
-        }
+        let events = events(random, plan);
+        insert(random, volume, events, actions);
+    }
+}
+
+/// Inserts events of a volume at any place.
+pub(super) fn insert(random: &mut Random, volume: usize, events: Vec<Do>, actions: &mut Vec<Action>) {
+    for event in events {
+        let place = random.below(actions.len() as u64 + 1) as usize;
+        actions.insert(place, Action::at_once(volume, event));
     }
 }
 
 /// The events of a volume, each at a time of its own.
-fn events(random: &mut Random, plan: &mut VolumePlan) -> Vec<Do> {
+pub(super) fn events(random: &mut Random, plan: &mut VolumePlan) -> Vec<Do> {
     let mut events = Vec::new();
     if plan.extras.disks.outsider_page.is_some() {
         events.extend((0..random.between(1, 20)).map(|_| Do::WriteOutside));

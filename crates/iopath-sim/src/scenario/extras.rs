@@ -6,8 +6,9 @@ use iopath_core::buffered::Advice;
 use iopath_core::elevator::{ELEVATORS, Tunable};
 use iopath_core::{Duration, Fault, Op, Priority};
 
+use super::appends::Extends;
 use super::disks::Disks;
-use super::{Action, Do, EXPIRE_MIN, Fine, Layout, VolumePlan};
+use super::{Action, CachePlan, Do, EXPIRE_MIN, Fine, Layout, VolumePlan};
 use crate::random::Random;
 
 /// The features of a volume that [`VolumePlan::draw`] does not draw.
@@ -32,6 +33,12 @@ pub(crate) struct Extras {
     pub(crate) base_bytes: u64,
     /// Unaligned direct I/O goes through a bounce buffer.
     pub(crate) bounces: bool,
+    /// The page cache of another program that reads the file.
+    pub(crate) reader: Option<CachePlan>,
+    /// The memory of the page cache changes.
+    pub(crate) changes_budget: bool,
+    /// Writes extend the volume.
+    pub(crate) extends: Option<Extends>,
     /// The features of its disks.
     pub(crate) disks: Disks,
 }
@@ -48,6 +55,9 @@ impl Extras {
         first_bytes: None,
         base_bytes: 0,
         bounces: false,
+        reader: None,
+        changes_budget: false,
+        extends: None,
         disks: Disks::NONE,
     };
 }
@@ -148,6 +158,9 @@ fn add_to_volume(random: &mut Random, plan: &mut VolumePlan) {
         first_bytes: (resizes && !is_mapped).then_some(first_bytes),
         base_bytes: 0,
         bounces: false,
+        reader: None,
+        changes_budget: false,
+        extends: None,
         disks: Disks::NONE,
     };
     if random.one_in(2) {

@@ -21,6 +21,7 @@ impl Volume {
                 is_changed |= self.advance_queue(queue, now);
             }
             is_changed |= self.advance_control(now);
+            is_changed |= self.advance_reader(now) | self.release_frames();
             while let Some(ready) = self.path.as_mut().and_then(BufferedPath::poll_ready) {
                 is_changed = true;
                 self.wake(ready.waiter as usize, ready.outcome, now);
@@ -31,6 +32,7 @@ impl Volume {
             }
         }
         self.check_frames();
+        self.check_length();
         coverage.add(self.state());
     }
 
@@ -183,7 +185,8 @@ impl Volume {
         let control = self.control.as_deref().and_then(BlockDevice::poll_timeout);
         let reads = self.queues.iter().filter_map(|queue| queue.reads_at);
         let orphans = self.platters.iter().filter_map(|platter| platter.borrow().orphans_due());
-        let of_disks = queues.chain(control).chain(orphans);
+        let reader = self.reader.as_ref().and_then(|reader| reader.poll_timeout());
+        let of_disks = queues.chain(control).chain(orphans).chain(reader);
         path.into_iter().chain(of_disks).chain(plugs).chain(reads).chain(calls).min()
     }
 

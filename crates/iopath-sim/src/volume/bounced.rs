@@ -4,10 +4,10 @@
 use iopath_core::volume::{
     BouncedRead, BouncedWrite, CacheUse, LockKind, ReadStep, Route, VolumeShape, WriteStep,
 };
-use iopath_core::{Bio, Extent, Instant, IoError, Memory, Op, Priority, Stream, SubmitError};
+use iopath_core::{Bio, Duration, Extent, Instant, IoError, Memory, Op, Priority, Stream, SubmitError};
 
 use super::call::{Bounced, BouncedIo, Kind, Stage};
-use super::calls::Direct;
+use super::request::{Direct, Exact};
 use super::{PAGE, Volume};
 use crate::arena::{Owner, Span};
 use crate::contents::{NO_QUEUE, Reader, fill};
@@ -19,14 +19,40 @@ const BUFFER_BYTES: usize = 2048;
 impl Volume {
     /// Begins a read or write of any bytes, on the path that the volume selects for it.
     pub(super) fn begin_any(&mut self, direct: Direct, at: u64, len: u64, fine: Fine, now: Instant) {
-        let Direct { op, forced, queue, .. } = direct;
+        let op = direct.op;
         let (offset, bytes) = self.range(at, len, fine);
-        // The memory of some programs is unaligned.
-        let address = usize::from(self.writes.is_multiple_of(5));
+        let address = self.address();
         // A volume that does not bounce gets aligned I/O only.
         let is_any = op.has_memory() && self.shape.bounces;
+        if self.end.is_some() {
+            let (start, end) = (offset / 512 * 512, (offset + bytes).next_multiple_of(512));
+            let (offset, bytes) = if is_any { (offset, bytes) } else { (start, end - start) };
+            let exact = Exact { direct: Some(direct), offset, bytes, hold: Duration::ZERO, address };
+            return self.begin_exact(exact, None, now);
+        }
         if !is_any || self.shape.route(offset, bytes, address) == Route::Direct {
             return self.begin_direct(direct, at, len, now);
+        }
+        self.add_bounced(direct, offset, bytes, None, now);
+    }
+
+    /// The address of the memory of a program: that of some programs is unaligned.
+    pub(super) const fn address(&self) -> usize {
+        if self.shape.bounces && self.writes.is_multiple_of(5) { 1 } else { 0 }
+    }
+
+    /// Adds unaligned I/O.
+    pub(super) fn add_bounced(
+        &mut self,
+        direct: Direct,
+        offset: u64,
+        bytes: u64,
+        parent: Option<usize>,
+        now: Instant,
+    ) {
+        let Direct { op, forced, queue, .. } = direct;
+        if op.is_write() && !self.may_write(offset, bytes) {
+            return;
         }
         let forced = forced && op == Op::Write && !self.plan.extras.survives_power;
         let len = bytes as usize;
@@ -42,7 +68,7 @@ impl Volume {
         let [memory, buffer] = [(len, Owner::Program), (BUFFER_BYTES, Owner::Bounce)]
             .map(|(len, owner)| self.arena.take(len, owner));
         let bounced = Bounced { io, queue, forced, memory, buffer, reading: (0, 0) };
-        self.add(Kind::Bounced(bounced), offset, bytes, "bounced", now);
+        self.add_for(parent, Kind::Bounced(bounced), offset, bytes, "bounced", now);
     }
 
     /// Executes the next step of a call. Returns whether it made progress.
@@ -144,6 +170,9 @@ impl Volume {
         memory: Option<Span>,
         now: Instant,
     ) -> bool {
+        if self.must_wait_for_end() {
+            return false;
+        }
         let Kind::Bounced(bounced) = &self.call(index).kind else { unreachable!("bounced") };
         let queue = bounced.queue;
         let (stream, priority) = (Stream(0), Priority::BestEffort);
@@ -196,6 +225,10 @@ impl Volume {
             "rule 6: a read of volume {} ends at byte {end}, and the volume does not",
             self.number
         );
+        assert!(
+            bytes == 0 || end <= self.size_bytes || self.has_resized_since(start),
+            "rule 5: a read ends at byte {end}, past the end"
+        );
         let copy = self.arena.with(memory, |memory| memory[..bytes].to_vec());
         self.check_read(offset, &copy, Reader { start, queue: NO_QUEUE });
         self.end(index, Ok(()), now);
@@ -203,12 +236,26 @@ impl Volume {
 
     /// Writes bytes after the last whole block, as a kernel does through its page cache.
     fn write_tail(&mut self, offset: u64, bytes: &[u8]) {
-        let page = self.shape.lock_range(offset, bytes.len() as u64);
-        let page = Extent::from_bytes(page.start, page.end - page.start).expect("whole pages");
-        let mut submitted = self.queues.iter().flat_map(|queue| &queue.submitted);
-        let other = submitted.find(|(_, op, extent)| op.is_write() && extent.overlaps(page));
-        assert!(other.is_none(), "a write to the page of the tail at byte {offset} is in flight: {other:?}");
+        let start = offset / PAGE * PAGE;
+        let end = (offset + bytes.len() as u64).next_multiple_of(PAGE);
+        self.check_no_write(start, end - start);
         self.platters[0].borrow_mut().write_tail(offset - self.plan.base_bytes(), bytes);
+    }
+}
+
+impl Volume {
+    /// A write in flight that overlaps with these whole blocks.
+    pub(super) fn has_write_in(&self, offset: u64, bytes: u64) -> Option<(u64, Op, Extent)> {
+        let range = Extent::from_bytes(offset, bytes).expect("whole blocks");
+        let mut submitted = self.queues.iter().flat_map(|queue| &queue.submitted);
+        submitted.find(|(_, op, extent)| op.is_write() && extent.overlaps(range)).copied()
+    }
+
+    /// The kernel writes or zeroes a part of these pages, through its page cache: it treats a direct write to them as
+    /// corruption.
+    pub(super) fn check_no_write(&self, offset: u64, bytes: u64) {
+        let other = self.has_write_in(offset, bytes);
+        assert!(other.is_none(), "rule 5: a write to the pages at byte {offset} is in flight: {other:?}");
     }
 }
 

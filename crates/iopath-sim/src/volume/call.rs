@@ -8,6 +8,7 @@ use iopath_core::cache::{DirectTag, Forced, Frame};
 use iopath_core::volume::{BouncedRead, BouncedWrite, LockKind, Ticket};
 use iopath_core::{Duration, Instant, Op};
 
+use super::request::{Move, Sweep};
 use crate::arena::{Arena, Span};
 
 /// A call in progress.
@@ -29,6 +30,8 @@ pub(super) struct Call {
     pub(super) lock: Lock,
     /// It lacks a frame.
     pub(super) starvation: Option<Starved>,
+    /// The call that has begun it, and waits for it.
+    pub(super) parent: Option<usize>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "few calls at a time")]
@@ -60,12 +63,16 @@ pub(super) enum Kind {
         queue: usize,
     },
     WriteBack,
-    /// A resize of a mapped file; its range is the bytes between the old and the new end.
+    /// A resize of a file; its range is the bytes between the old and the new end.
     Resize {
         size_bytes: u64,
         /// The part of the page cache.
         resize: Option<Resize>,
+        /// The file has that length already.
+        keeps_length: bool,
     },
+    /// A call that moves the end of a volume that writes extend.
+    Move(Move),
 }
 
 /// A read or write through a bounce buffer.
@@ -124,14 +131,6 @@ impl Lock {
     }
 }
 
-/// The rest of a sweep: direct I/O that begins when this one ends.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sweep {
-    /// From its offset to the next.
-    pub(super) stride_bytes: u64,
-    pub(super) left: u64,
-}
-
 #[derive(Debug)]
 pub(super) enum Stage {
     /// It can continue now.
@@ -153,6 +152,12 @@ pub(super) enum Stage {
     Locking,
     /// The file is being resized.
     AtControl,
+    /// It waits until no other call moves the end.
+    ForEnd,
+    /// It waits until no direct I/O is in flight.
+    Alone,
+    /// It waits for a call that it has begun.
+    ForChild,
     /// Its forced write waits for a flush.
     Forcing(Forced),
 }

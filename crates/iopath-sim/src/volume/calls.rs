@@ -1,165 +1,19 @@
 //! The calls of programs on a volume: buffered reads and writes page by page, flushes and write-back. A call that waits
-//! is a state; `Volume::advance` continues it. `direct.rs` has direct I/O.
+//! is a state; `Volume::advance` continues it. `begin.rs` begins calls, `direct.rs` has direct I/O.
 
 use std::ops::Range;
 
-use iopath_core::buffered::{Advice, BufferedRead, BufferedWrite, ReadNext, ReadStep, TakeStep};
+use iopath_core::buffered::{ReadNext, ReadStep, TakeStep};
 use iopath_core::cache::{Frame, Outcome};
 use iopath_core::{Duration, Instant, IoError, Op, PageRange};
 
-use super::call::{Call, Kind, Lock, Stage, Sweep};
+use super::call::{Call, Kind, Stage};
+use super::request::Direct;
 use super::{PAGE, Volume};
-use crate::arena::Owner;
 use crate::contents::{ANY, CACHED, NO_QUEUE, Reader, fill};
-use crate::scenario::{Do, Fine, Layout};
-
-/// A direct I/O to begin.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Direct {
-    pub(super) op: Op,
-    pub(super) forced: bool,
-    pub(super) queue: usize,
-    stream: u32,
-    sweep: Option<Sweep>,
-}
-
-impl Direct {
-    const fn of(op: Op) -> Self {
-        Self { op, forced: false, queue: 0, stream: 0, sweep: None }
-    }
-}
+use crate::scenario::Layout;
 
 impl Volume {
-    /// Begins the call of an action, if it fits the volume.
-    pub(crate) fn begin(&mut self, what: &Do, fine: Fine, now: Instant) {
-        if self.calls_in_progress() >= self.plan.calls_max {
-            return;
-        }
-        let is_buffered = self.path.is_some();
-        match *what {
-            Do::Read { at, len, hold } if is_buffered => {
-                let (offset, bytes) = self.range(at, len, fine);
-                self.begin_read(offset, bytes, hold, "read", now);
-            }
-            Do::Write { at, len, hold } if is_buffered => {
-                let (offset, bytes) = self.range(at, len, fine);
-                if !self.may_write(offset, bytes) {
-                    return;
-                }
-                let write = BufferedWrite::new(offset, bytes as usize).expect("it has offsets");
-                self.add(Kind::Write { write, hold }, offset, bytes, "write", now);
-            }
-            Do::Read { at, len, .. } => self.begin_any(Direct::of(Op::Read), at, len, fine, now),
-            Do::Write { at, len, .. } => self.begin_any(Direct::of(Op::Write), at, len, fine, now),
-            Do::Direct { op, at, len, forced, queue, stream } => {
-                self.begin_any(Direct { op, forced, queue, stream, sweep: None }, at, len, fine, now);
-            }
-            Do::Sweep { op, at, len, stride, window, count, queue, stream } => {
-                let sweep = Some(Sweep { stride_bytes: stride * window * 64, left: count / window });
-                for nth in 0..window {
-                    let direct = Direct { op, forced: false, queue, stream, sweep };
-                    self.begin_direct(direct, at + nth * stride, len, now);
-                }
-            }
-            Do::Flush { queue } => {
-                self.add(Kind::Flush { queue }, 0, 0, "flush", now);
-            }
-            Do::WriteBack { at, len } if is_buffered => {
-                let (offset, bytes) = self.range(at, len, fine);
-                self.add(Kind::WriteBack, offset, bytes, "write back", now);
-            }
-            Do::Resize { cells } => self.begin_resize((cells * 64 - u64::from(fine.end)).max(64), now),
-            Do::Grow { cells } => self.extend(self.size_bytes + cells * 64 - u64::from(fine.end), now),
-            Do::Prefetch { at, len } => self.advise(at, len, fine, Advice::WillNeed),
-            Do::DropPages { at, len } => self.advise(at, len, fine, Advice::DontNeed),
-            _ => {}
-        }
-    }
-
-    fn begin_read(&mut self, offset: u64, bytes: u64, hold: Duration, what: &'static str, now: Instant) {
-        let path = self.path.as_ref().expect("of a page cache");
-        let read = BufferedRead::new(offset, bytes as usize, path);
-        self.add(Kind::Read { read, begun: self.clock, hold }, offset, bytes, what, now);
-    }
-
-    fn advise(&mut self, at: u64, len: u64, fine: Fine, advice: Advice) {
-        let (offset, bytes) = self.range(at, len, fine);
-        if let Some(path) = &mut self.path {
-            path.advise(offset, bytes, advice);
-        }
-    }
-
-    /// A range in cells, without some of its bytes, limited to the volume.
-    pub(super) fn range(&self, at: u64, len: u64, fine: Fine) -> (u64, u64) {
-        let Fine { start, end } = fine;
-        let base = self.plan.base_bytes();
-        let offset = base + (at * 64).min(self.size_bytes - base - 64) + u64::from(start);
-        let bytes = (len * 64).saturating_sub(u64::from(start) + u64::from(end)).max(1);
-        (offset, bytes.min(self.size_bytes - offset))
-    }
-
-    pub(super) fn begin_direct(&mut self, direct: Direct, at: u64, len: u64, now: Instant) {
-        let Direct { op, forced, queue, stream, sweep } = direct;
-        let survives_power = self.plan.extras.survives_power;
-        let unsupported = matches!(op, Op::Discard | Op::WriteZeroes) && !self.has_discard()
-            // Its blocks could be used again before the flush.
-            || op == Op::Discard && survives_power;
-        let (offset, bytes) = self.range(at, len, Fine::NONE);
-        let start = offset / 512 * 512;
-        let end = (offset + bytes).next_multiple_of(512).min(self.size_bytes / 512 * 512);
-        if unsupported || start >= end || op.is_write() && !self.may_write(start, end - start) {
-            return;
-        }
-        let memory = op.has_memory().then(|| self.arena.take((end - start) as usize, Owner::Program));
-        let forced = forced && op == Op::Write && (self.path.is_some() || !survives_power);
-        let kind = Kind::Direct { op, forced, queue, stream, memory, gate: None, sweep };
-        self.add(kind, start, end - start, "direct", now);
-    }
-
-    /// A call of a sweep has ended: begins the next, if it is within the volume.
-    fn continue_sweep(&mut self, direct: Direct, offset: u64, bytes: u64, now: Instant) {
-        let Some(Sweep { stride_bytes, left }) = direct.sweep else { return };
-        let next = offset + stride_bytes;
-        if left > 0 && next + bytes <= self.size_bytes {
-            let sweep = Some(Sweep { stride_bytes, left: left - 1 });
-            let at = (next - self.plan.base_bytes()) / 64;
-            self.begin_direct(Direct { sweep, ..direct }, at, bytes / 64, now);
-        }
-    }
-
-    fn has_discard(&self) -> bool {
-        let limits = self.queues[0].device.queue().limits();
-        limits.discard_bytes_max > 0 && limits.write_zeroes_bytes_max > 0
-    }
-
-    pub(super) fn add(&mut self, kind: Kind, offset: u64, bytes: u64, what: &'static str, now: Instant) {
-        let start = self.tick();
-        self.writes += 1;
-        let token = self.writes;
-        let stage = Stage::Ready;
-        let call = Call {
-            kind,
-            offset,
-            bytes,
-            start,
-            token,
-            is_begun: false,
-            kept_bytes: 0,
-            stage,
-            lock: Lock::None,
-            starvation: None,
-        };
-        let free = self.calls.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.calls.len());
-        self.calls.resize_with(self.calls.len().max(index + 1), || None);
-        self.log(now, index, what, offset, bytes);
-        let is_buffered_write = matches!(call.kind, Kind::Write { .. });
-        self.calls[index] = Some(call);
-        if is_buffered_write {
-            self.begin_model_write(index);
-        }
-    }
-
     pub(super) fn call(&mut self, index: usize) -> &mut Call {
         self.calls[index].as_mut().expect("the call is in progress")
     }
@@ -208,6 +62,11 @@ impl Volume {
                 }
                 Stage::Waiting => is_changed |= self.check_starvation(index, now),
                 Stage::Locking => is_changed |= self.continue_locking(index, now),
+                Stage::ForEnd if self.is_end_free() => {
+                    is_changed = true;
+                    self.call(index).stage = Stage::Ready;
+                }
+                Stage::Alone => is_changed |= self.continue_alone(index, now),
                 _ => {}
             }
         }
@@ -232,6 +91,7 @@ impl Volume {
                 None => return self.submit(index, queue, Op::Flush, None, now),
             },
             Kind::Resize { .. } => self.continue_resize(index, now),
+            Kind::Move(_) => self.step_move(index, now),
             Kind::WriteBack => {
                 let Call { offset, bytes, .. } = *self.call(index);
                 let range = PageRange::touched_by(offset, bytes, PAGE as u32);
@@ -264,6 +124,10 @@ impl Volume {
                     bytes as u64 == call.bytes || self.is_past_end(end + 1) || self.has_resized_since(begun),
                     "rule 6: a read of volume {} ends at byte {end}, and the volume does not",
                     self.number
+                );
+                assert!(
+                    bytes == 0 || end <= self.size_bytes || self.has_resized_since(begun),
+                    "rule 5: a read ends at byte {end}, past the end"
                 );
                 self.end(index, Ok(()), now);
             }
@@ -390,9 +254,18 @@ impl Volume {
         }
         match outcome {
             Outcome::Pinned(frame) => self.read_pinned(index, frame, now),
-            Outcome::Direct(tag) => self.pass_gate(index, tag),
+            Outcome::Direct(tag) => match &mut call.kind {
+                Kind::Move(moved) => {
+                    moved.pass_gate(tag);
+                    call.stage = Stage::Ready;
+                }
+                _ => self.pass_gate(index, tag),
+            },
             Outcome::Retry => call.stage = Stage::Ready,
             Outcome::Done => self.end(index, Ok(()), now),
+            Outcome::Failed(error) if matches!(self.call(index).kind, Kind::Move(_)) => {
+                self.fail_move(index, error);
+            }
             Outcome::Failed(error) => self.end(index, Err(error), now),
             Outcome::Writable(_) | Outcome::Unwritable { .. } => unreachable!("{outcome:?} for no write"),
         }
@@ -413,7 +286,7 @@ impl Volume {
         let call = self.calls[index].take().expect("in progress");
         self.unlock_call(&call);
         self.completed_calls += 1;
-        let Call { kind, offset, bytes, start, is_begun, kept_bytes, .. } = call;
+        let Call { kind, offset, bytes, start, is_begun, kept_bytes, parent, .. } = call;
         let range = offset..offset + bytes;
         if is_begun {
             let is_forced = match &kind {
@@ -462,11 +335,15 @@ impl Volume {
             }
             Kind::Flush { .. } if is_ok => self.flushed(start),
             Kind::Resize { .. } if is_ok && is_begun => self.zeroed(&range, start),
-            Kind::Resize { .. }
+            Kind::Move(_)
+            | Kind::Resize { .. }
             | Kind::Flush { .. }
             | Kind::WriteBack
             | Kind::Read { .. }
             | Kind::Write { .. } => {}
+        }
+        if let Some(parent) = parent {
+            self.child_ended(parent, is_ok);
         }
     }
 
@@ -484,28 +361,5 @@ impl Volume {
         self.contents.begin_write(range, 0, start, NO_QUEUE);
         let end = self.tick();
         self.contents.end_write(range, start, end, true, false);
-    }
-
-    /// Reads the whole volume, and flushes it: the last calls of a run.
-    pub(crate) fn begin_last_calls(&mut self, now: Instant) {
-        self.add(Kind::Flush { queue: 0 }, 0, 0, "flush", now);
-    }
-
-    /// Reads all bytes, through the page cache if there is one, and by direct I/O.
-    pub(crate) fn begin_last_reads(&mut self, now: Instant) {
-        let base = self.plan.base_bytes();
-        for place in (0..self.size_bytes - base).step_by(PAGE as usize) {
-            let offset = base + place;
-            let bytes = PAGE.min(self.size_bytes - offset);
-            if self.path.is_some() {
-                self.begin_read(offset, bytes, Duration::ZERO, "last read", now);
-            }
-            self.begin_any(Direct::of(Op::Read), place / 64, bytes.div_ceil(64), Fine::NONE, now);
-        }
-    }
-
-    /// Drops all pages that are not dirty, so that the next reads come from the disks.
-    pub(crate) fn drop_pages(&mut self) {
-        self.advise(0, u64::MAX / 64, Fine::NONE, Advice::DontNeed);
     }
 }

@@ -87,6 +87,7 @@ impl Volume {
             let left = (state.in_flight(), state.bios_in(), queue.submitted.len());
             assert_eq!(left, (0, 0, 0), "rule 8: requests, bios and tokens are left in an idle queue");
         }
+        self.check_trimmed();
         assert!(self.locks.is_idle(), "rule 8: ranges are left locked: {:?}", self.locks);
         if let Some(path) = &self.path {
             let stats = path.cache().stats();

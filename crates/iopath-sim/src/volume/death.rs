@@ -34,7 +34,11 @@ impl Volume {
         let clock = self.tick();
         self.contents.set_died(clock);
         self.close();
+        // The disk forgets the requests of all programs.
+        self.close_reader();
+        self.open_end();
         self.open(None);
+        self.open_reader();
     }
 
     /// Executes the writes of dead programs that are due. Returns whether there were any.

@@ -78,6 +78,15 @@ impl Volume {
         let Extras { priorities, plug_time, .. } = self.plan.extras;
         let priority = priorities[stream.0 as usize];
         let bio = Bio { op, extent, memory, fua, stream, priority, token: index as u64 };
+        if self.must_wait_for_end() {
+            return false;
+        }
+        if self.is_plain_file() && op.is_write() && offset + bytes > self.size_bytes {
+            // The end has moved since the first check.
+            self.call(index).stage = Stage::AtDevice;
+            self.at_device_done(index, Err(IoError::EndOfDevice), now);
+            return true;
+        }
         let target = &mut self.queues[queue];
         if let Err(why) = target.device.submit_bio(bio, now) {
             if matches!(why, SubmitError::OutOfRange { .. }) && self.is_past_end(offset + bytes) {

@@ -74,6 +74,15 @@ impl Volume {
         continues
     }
 
+    /// Unlocks the range of a call that goes on.
+    pub(super) fn release_lock(&mut self, index: usize) {
+        let lock = std::mem::replace(&mut self.call(index).lock, Lock::None);
+        if let Lock::Held { kind, range } = lock {
+            let wake = self.locks.unlock(kind, &range);
+            self.wake_lockers(wake);
+        }
+    }
+
     /// Unlocks the range of a call that has ended.
     pub(super) fn unlock_call(&mut self, call: &Call) {
         if let Lock::Held { kind, range } = &call.lock {

@@ -92,6 +92,8 @@ impl Volume {
             platter.borrow_mut().lose_power(&self.arena, random);
         }
         self.close();
+        self.close_reader();
+        self.check_length_after_power();
         let kept = self.kept.take();
         let (bytes, file, checked) = if let Some(kept) = &kept {
             let (bytes, file) = self
@@ -109,7 +111,9 @@ impl Volume {
         let (bytes, file) = self.lose_acknowledged(bytes, file, kept.as_ref(), random);
         let clock = self.tick();
         self.contents.restart(bytes, clock);
+        self.open_end();
         self.open(file);
+        self.open_reader();
         self.allow_outsider();
         self.check_outsider();
     }
@@ -234,7 +238,11 @@ impl Volume {
     /// A flush that began at `start` has succeeded: all bytes that a power failure could leave must be permitted.
     pub(super) fn flushed(&mut self, start: u64) {
         let oldest = self.calls.iter().flatten().map(Call::oldest).min().unwrap_or(u64::MAX);
-        self.contents.flushed(start, self.clock, oldest);
+        let stale = self.reader.as_ref().map_or(u64::MAX, |reader| reader.oldest());
+        self.contents.flushed(start, self.clock, oldest, stale);
+        if let Some(end) = &mut self.end {
+            end.flushed(start);
+        }
         self.check_medium();
         self.check_outsider();
     }

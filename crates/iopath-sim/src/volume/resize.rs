@@ -18,7 +18,22 @@ impl Volume {
         }
         let (low, high) = (size_bytes.min(self.size_bytes), size_bytes.max(self.size_bytes));
         self.contents.add_end(low);
-        self.add(Kind::Resize { size_bytes, resize: None }, low, high - low, "resize", now);
+        let kind = Kind::Resize { size_bytes, resize: None, keeps_length: false };
+        self.add(kind, low, high - low, "resize", now);
+    }
+
+    /// Begins a resize for a call that has locked the end.
+    pub(super) fn begin_child_resize(
+        &mut self,
+        parent: usize,
+        size_bytes: u64,
+        keeps_length: bool,
+        now: Instant,
+    ) {
+        let (low, high) = (size_bytes.min(self.size_bytes), size_bytes.max(self.size_bytes));
+        self.contents.add_end(low);
+        let kind = Kind::Resize { size_bytes, resize: None, keeps_length };
+        self.begin_child(parent, kind, low, high - low, "resize", now);
     }
 
     /// Moves the end up, at most to the size of the plan: the disks have more bytes, all zeroes.
@@ -70,13 +85,32 @@ impl Volume {
     }
 
     fn resize_file(&mut self, index: usize, now: Instant) {
+        let is_plain = self.is_plain_file();
         let call = self.call(index);
         let Kind::Resize { size_bytes, .. } = call.kind else { unreachable!("a resize") };
+        if is_plain {
+            call.stage = Stage::Alone;
+            if let Some(path) = &self.path {
+                // No page is read past the end of the file.
+                let sectors = path.geometry().sectors();
+                self.queues[0].device.queue_mut().set_capacity(sectors);
+            }
+            return;
+        }
         call.stage = Stage::AtControl;
         // No I/O is submitted past the end of the file.
         self.set_capacity(size_bytes.min(self.size_bytes));
         let control = self.control.as_mut().expect("a resize has an engine");
         control.resize(Tag::from_bits(index as u32), size_bytes, now);
+    }
+
+    /// Resizes a plain file while no direct I/O is in flight.
+    pub(super) fn resize_plain(&mut self, index: usize, now: Instant) {
+        let call = self.call(index);
+        let Kind::Resize { size_bytes, keeps_length, .. } = call.kind else { unreachable!("a resize") };
+        call.stage = Stage::AtControl;
+        let result = if keeps_length { Ok(()) } else { self.set_file_length(size_bytes, false) };
+        self.end_resize(index, result, now);
     }
 
     pub(super) fn set_capacity(&mut self, size_bytes: u64) {
@@ -102,10 +136,12 @@ impl Volume {
     fn end_resize(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
         let call = self.calls[index].as_mut().expect("in progress");
         assert!(matches!(call.stage, Stage::AtControl), "rule 8: resize {index} completes twice");
-        let Kind::Resize { size_bytes, resize } = &mut call.kind else { unreachable!("a resize") };
+        let Kind::Resize { size_bytes, resize, .. } = &mut call.kind else { unreachable!("a resize") };
         let size_bytes = *size_bytes;
         let resize = resize.take();
-        if result.is_ok() {
+        if result.is_ok() && self.end.is_some() {
+            self.move_end(size_bytes);
+        } else if result.is_ok() {
             self.size_bytes = size_bytes;
         }
         if let (Some(path), Some(resize)) = (&mut self.path, resize) {
