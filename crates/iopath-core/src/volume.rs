@@ -7,6 +7,6 @@ mod locks;
 mod shape;
 
 pub use bounced::{BatchRoute, BouncedRead, BouncedWrite, ReadStep, WriteStep};
-pub use extend::{Ends, ExtendStep, Extension, Trim};
+pub use extend::{Appends, Ends, ExtendStep, Extension, Trim};
 pub use locks::{LockKind, RangeLocks, Ticket, Wake};
 pub use shape::{CacheUse, CheckError, Route, VolumeShape, check_within};

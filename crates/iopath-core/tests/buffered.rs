@@ -1,6 +1,7 @@
 //! The buffered path in virtual time: one loop drives state machine, queue and a modelled disk. These tests check
 //! times, the order of steps and a full queue. `cache_model` checks the bytes against a model.
 
+mod append;
 mod calls;
 mod driver;
 

@@ -18,6 +18,7 @@
 //! At those times no thread can pin the frame. A pinned frame does not change. So a pin permits a shared reference, and
 //! a held frame permits a write. Frames live in an arena that outlives the device.
 
+mod append;
 mod arena;
 mod borrow;
 mod budget;
@@ -26,7 +27,7 @@ mod counter;
 mod demand;
 mod direct;
 mod flusher;
-mod inline_read;
+mod inline;
 mod kept;
 mod notify;
 mod poller;
@@ -63,6 +64,7 @@ use report::Reporter;
 use state::{DeviceFrames, State};
 use wait::Locked;
 
+pub use append::Appended;
 pub use borrow::PageGuard;
 pub use budget::{CacheBudget, CacheUsage};
 pub use demand::Demand;
@@ -87,9 +89,11 @@ pub struct BufferedConfig {
     pub tail: Option<Box<dyn Tail>>,
     /// The device writes the last block whole, including the bytes past the end of the volume. Then no tail is needed.
     pub writes_last_block: bool,
-    /// The file, open for direct I/O, if threads may read it directly. A thread that misses a page without readahead
-    /// then reads the page by a system call of its own. That is faster than queueing the read and being woken.
-    pub inline_reads: Option<Arc<File>>,
+    /// The file or block device, open for direct I/O, if threads may use it past the queue while the queue would have
+    /// no effect. A thread that misses a page without readahead then reads the page by a system call of its own, and
+    /// one that flushes alone flushes the file. That is faster than queueing the I/O and being woken. Appends go to
+    /// `tail` then ([`Buffered::append`]).
+    pub plain_file: Option<Arc<File>>,
     /// The budget of frames changes while the cache is in use ([`CacheBudget`]). This is told when the cache evicts
     /// pages for lack of frames. No ring registers the memory of the cache then, because parts of it are released.
     pub demand: Option<Arc<dyn Demand>>,
@@ -170,7 +174,7 @@ impl fmt::Debug for Buffered {
 struct CacheShared {
     hot: Arc<Hot>,
     arena: Arc<Arena>,
-    inline_reads: Option<Arc<File>>,
+    plain_file: Option<Arc<File>>,
     watch: Arc<dyn Watch>,
     page_bytes: usize,
     size_bytes: AtomicU64,
@@ -235,7 +239,7 @@ impl Buffered {
         let shared = CacheShared {
             hot,
             arena,
-            inline_reads: config.inline_reads,
+            plain_file: config.plain_file,
             watch: state.watch(),
             page_bytes: geometry.page_bytes as usize,
             size_bytes: AtomicU64::new(geometry.size_bytes),

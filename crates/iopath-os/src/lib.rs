@@ -37,8 +37,9 @@ pub mod ublk;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{
-    Advice, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheBudget, CacheQueue,
-    CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard, WriteBackError,
+    Advice, Appended, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheBudget,
+    CacheQueue, CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard,
+    WriteBackError,
 };
 pub use child::keep_child_status;
 pub use clock::now;

@@ -281,6 +281,11 @@ impl<D: ?Sized + RealDevice, B: IoBuf> Runner<D, B> {
         self.pump.queue().elevator() == "none" && !self.pump.queue().is_logged()
     }
 
+    /// Whether the queue passes flushes to the device, instead of completing them itself.
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        self.pump.queue().limits().volatile_cache
+    }
+
     /// Whether a thread should reap: the device has requests in flight, or completed bios wait to be polled. Requests
     /// that the elevator holds back do not count, since only time advances them: see [`Runner::poll_timeout`].
     pub(crate) fn needs_reaping(&self) -> bool {

@@ -246,7 +246,7 @@ fn a_warm_buffered_path_never_allocates() {
         block_bytes: 512,
         tail: None,
         writes_last_block: false,
-        inline_reads: None,
+        plain_file: None,
         demand: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
@@ -313,7 +313,7 @@ fn a_warm_queue_of_the_cache_never_allocates_for_buffers_of_any_type() {
         block_bytes: 512,
         tail: None,
         writes_last_block: false,
-        inline_reads: None,
+        plain_file: None,
         demand: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {

@@ -45,7 +45,7 @@ fn open(size_bytes: u64) -> (MemoryDisk, Buffered) {
         block_bytes: 512,
         tail: Some(Box::new(disk.tail())),
         writes_last_block: false,
-        inline_reads: None,
+        plain_file: None,
         demand: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {

@@ -178,8 +178,10 @@ impl Options {
     /// the write returns. A write that fails at the device may still extend the volume: added bytes that were not
     /// written read as zeroes.
     ///
-    /// A buffered volume extends its file in steps ([`Options::extend_step`]), so that an append costs as little as an
-    /// append through the kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume truncate the
+    /// A buffered volume writes small appends (64 KiB at most) to its file at once, through the kernel's page cache, until
+    /// those since the last flush exceed a step ([`Options::extend_step`]). So a flush after such appends costs as much as
+    /// with a [`std::fs::File`], and the file ends with the volume. Further appends go to the page cache of the volume, and
+    /// the file grows in steps. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume then truncate the
     /// file to the size of the volume. After a crash of the program or a power failure, the file may therefore end with
     /// extra zeroes. Flushed appends are complete.
     ///
@@ -198,8 +200,8 @@ impl Options {
     }
 
     /// The step in which a buffered volume extends its file ([`Options::extend`]), in bytes: 1 MiB unless set; rounded
-    /// up to a multiple of 64 KiB. A larger step saves resizes of the file, a smaller one zeroes at its end after a
-    /// crash.
+    /// up to a multiple of 64 KiB. The file grows in steps after small appends of one step without a flush, or at the
+    /// first large append. A larger step saves resizes of the file, a smaller one zeroes at its end after a crash.
     #[must_use]
     pub const fn extend_step(mut self, bytes: u64) -> Self {
         let units = bytes.div_ceil(EXTEND_UNIT_BYTES);

@@ -122,6 +122,8 @@ struct VolumeShared {
     /// The length of the file, if it was extended beyond the size for cheap appends (see `volume/extend.rs`). Otherwise
     /// at most the size. Changes only under the lock `resizing`.
     file_bytes: AtomicU64,
+    /// Bytes of writes that have extended the volume since the last flush.
+    appended: AtomicU64,
     /// Dropped after the page cache, whose pages are kept if the volume alone could write.
     _writer: Option<Writer>,
     /// Dropped after the page cache, which writes to the file when it is dropped.
@@ -266,6 +268,7 @@ impl Volume {
             resizes,
             resizing,
             file_bytes,
+            appended: AtomicU64::new(0),
             _writer: writer,
             _cached: cached,
             locks: Mutex::new(locks),

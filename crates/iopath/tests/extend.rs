@@ -94,10 +94,11 @@ fn a_buffered_file_is_extended_in_steps_of_the_options() {
     for (step, length) in [(0, 64 << 10), (1, 64 << 10), (100_000, 128 << 10), (4 << 20, 4 << 20)] {
         let volume = Volume::open(&path, &buffered().extend_step(step)).unwrap();
         volume.resize(0).unwrap();
-        volume.write_at(&[1; 100], 0).unwrap();
+        // With a gap before it, it is written to the cache only.
+        volume.write_at(&[1; 100], 1).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), length, "a step of {step} bytes");
         volume.close().unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 100);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 101);
     }
 }
 
@@ -186,6 +187,9 @@ fn a_limit_on_the_length_of_files_is_an_error_and_not_a_signal() {
         assert_eq!((error.errno(), volume.size_bytes()), (27, LIMIT), "EFBIG: {error}");
         assert_eq!(volume.resize(LIMIT + 1).unwrap_err().errno(), 27);
         volume.flush().unwrap();
+        // The first append after a flush passes the cache.
+        let error = volume.write_at(&[1], LIMIT).unwrap_err();
+        assert_eq!((error.errno(), volume.size_bytes()), (27, LIMIT), "EFBIG: {error}");
         // A file that is longer already, made so by a process without the limit.
         let path = std::path::Path::new(&path).with_file_name("long");
         let volume = Volume::open(&path, &buffered()).unwrap();
@@ -231,19 +235,24 @@ fn a_file_that_another_handle_made_longer_is_not_cut() {
         other.write_all(&vec![9; bytes]).unwrap();
     };
     let volume = Volume::open(&path, &buffered()).unwrap();
-    volume.write_at(&[1; 1000], 0).unwrap();
+    // So large that the file grows by a step.
+    volume.write_at(&[1; 100_000], 0).unwrap();
     let step = length();
+    assert!(step > 100_000);
     append(3 << 20);
     let others = step..step + (3 << 20);
     assert_eq!(length(), others.end);
     volume.flush().unwrap();
     assert_eq!(length(), others.end, "a flush cuts it");
-    volume.write_at(&[2; 1000], 1000).unwrap();
+    volume.write_at(&[2; 1000], 100_000).unwrap();
     assert_eq!(length(), others.end, "a write that extends the volume cuts it");
+    volume.write_at(&[2; 100_000], 101_000).unwrap();
+    assert_eq!(length(), others.end, "a large write that extends the volume cuts it");
     drop(volume);
     assert_eq!(length(), others.end, "a drop cuts it");
     let found = std::fs::read(&path).unwrap();
-    assert!(found[1000..2000].iter().all(|byte| *byte == 2));
+    assert!(found[..100_000].iter().all(|byte| *byte == 1));
+    assert!(found[100_000..201_000].iter().all(|byte| *byte == 2));
     assert!(found[others.start as usize..].iter().all(|byte| *byte == 9));
 }
 
@@ -312,6 +321,55 @@ fn threads_append_and_read_concurrently() {
     }
 }
 
+/// A process that dies leaves the page cache of the kernel as it is, also the bytes of appends that pass that of iopath.
+#[test]
+fn a_killed_process_leaves_what_it_flushed_and_no_other_bytes_than_its_own() {
+    const FILE: &str = "IOPATH_TEST_KILLED_FILE";
+    const START: &str = "IOPATH_TEST_KILLED_START";
+    let byte_at = |at: u64| (at % 251) as u8 + 1;
+    if let Some(path) = std::env::var_os(FILE) {
+        let start: u64 = std::env::var(START).unwrap().parse().unwrap();
+        let volume = Volume::open(path.as_ref() as &std::path::Path, &buffered()).unwrap();
+        volume.resize(start).unwrap();
+        let mut random = ChaCha8Rng::seed_from_u64(start);
+        loop {
+            let end = volume.size_bytes();
+            let bytes = if random.random_range(0..20) == 0 { 100_000 } else { random.random_range(1..9000) };
+            volume.write_at(&(end..end + bytes).map(byte_at).collect::<Vec<_>>(), end).unwrap();
+            if random.random_range(0..3) > 0 {
+                volume.flush().unwrap();
+                println!("\nend {}", volume.size_bytes());
+            }
+        }
+    }
+    let Some((_directory, path)) = scratch(0) else { return };
+    let mut flushed = 0;
+    for round in 0..12 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["extend::a_killed_process_leaves_what_it_flushed_and_no_other_bytes_than_its_own"])
+            .args(["--exact", "--nocapture"])
+            .envs([(FILE, path.as_os_str()), (START, flushed.to_string().as_ref())])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ends = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .filter_map(|line| line.ok()?.strip_prefix("end ")?.parse().ok());
+        for _ in 0..2 + 3 * round {
+            flushed = ends.next().expect("the child appends until it is killed");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        flushed = ends.last().unwrap_or(flushed);
+        let found = std::fs::read(&path).unwrap();
+        assert!(found.len() as u64 >= flushed, "round {round}: {} of {flushed} bytes", found.len());
+        for (byte, at) in found.iter().zip(0..) {
+            let is_own = *byte == byte_at(at);
+            assert!(is_own || at >= flushed && *byte == 0, "round {round}: {byte} at {at} of {flushed}");
+        }
+    }
+}
+
 /// The first write extends the volume and fails late. Before it fails, the second write writes to the gap before it.
 #[test]
 fn a_failed_write_that_extends_loses_no_write_of_another_thread() {
@@ -353,6 +411,89 @@ fn a_cursor_appends() {
     assert_eq!(found.lines().count(), 1000);
 }
 
+/// Counts the work, not the time. Each flush makes the file as long as the volume, and no page is read or written back.
+#[test]
+fn small_appends_with_a_flush_each_write_no_page_back() {
+    let Some((_directory, path)) = scratch(0) else { return };
+    let data = filled(1 << 20, 3).to_vec();
+    let mut done = 0;
+    // Log records, frames of a WAL of SQLite, records of a block and less.
+    for (number, bytes) in
+        [24, 4096, 24, 4096, 1, 512, 4095, 60_000, 100].iter().cycle().take(200).enumerate()
+    {
+        let volume = Volume::open(&path, &buffered().cache_bytes(4 << 20)).unwrap();
+        let read = volume.stats().unwrap().cache.pages_read;
+        for _ in 0..10.min((data.len() - done) / bytes) {
+            volume.write_at(&data[done..done + bytes], done as u64).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), (done + bytes) as u64);
+            volume.flush().unwrap();
+            let mut found = vec![0; *bytes];
+            volume.read_exact_at(&mut found, done as u64).unwrap();
+            assert!(found == data[done..done + bytes], "file {number}");
+            done += bytes;
+        }
+        let cache = volume.stats().unwrap().cache;
+        assert_eq!(cache.pages_written, 0, "{cache:?}");
+        // The last page that an earlier volume has written.
+        assert!(cache.pages_read - read <= 1, "{cache:?}");
+        volume.close().unwrap();
+    }
+    assert!(done > 900_000 && std::fs::read(&path).unwrap() == data[..done]);
+}
+
+/// After appends that pass the cache, pages change in the cache, and appends reach the next step.
+#[test]
+fn bytes_appended_past_the_cache_can_be_overwritten_and_cut_off() {
+    let Some((_directory, path)) = scratch(0) else { return };
+    let volume = Volume::open(&path, &buffered()).unwrap();
+    let mut model = Vec::new();
+    let mut random = ChaCha8Rng::seed_from_u64(11);
+    for step in 0..2000 {
+        let bytes = random.random_range(1..6000);
+        let byte = step as u8 | 1;
+        match random.random_range(0..12) {
+            0 if !model.is_empty() => {
+                let at = random.random_range(0..model.len());
+                let end = model.len().min(at + bytes);
+                volume.write_at(&vec![byte; end - at], at as u64).unwrap();
+                model[at..end].fill(byte);
+            }
+            1 => {
+                let size = random.random_range(0..=model.len());
+                volume.resize(size as u64).unwrap();
+                model.truncate(size);
+            }
+            2 => {
+                volume.write_at(&[byte; 10], model.len() as u64 + 3).unwrap();
+                model.extend([0; 3].into_iter().chain([byte; 10]));
+            }
+            3..6 => volume.flush().unwrap(),
+            // A borrowed page keeps its bytes while the page is appended to.
+            6 if !model.is_empty() => {
+                let last = model.len() - 1;
+                let borrowed = volume.borrow(last as u64, 1).unwrap();
+                volume.write_at(&vec![byte; bytes], model.len() as u64).unwrap();
+                assert_eq!(borrowed.as_slice(), Some(&model[last..]), "step {step}");
+                model.resize(model.len() + bytes, byte);
+            }
+            7 => {
+                let from = random.random_range(0..=model.len());
+                let mut found = vec![9; model.len() - from + 10];
+                let read = volume.read_at(&mut found, from as u64).unwrap();
+                assert!(found[..read] == model[from..], "step {step}");
+            }
+            _ => {
+                volume.write_at(&vec![byte; bytes], model.len() as u64).unwrap();
+                model.resize(model.len() + bytes, byte);
+            }
+        }
+    }
+    let cache = volume.stats().unwrap().cache;
+    assert!(cache.appended > 500 && cache.pages_written > 50, "both ways are used: {cache:?}");
+    volume.close().unwrap();
+    assert!(std::fs::read(&path).unwrap() == model);
+}
+
 /// Counts the work, not the time, which depends on the load of the machine. An append that resizes the file changes its
 /// length, and writes its last page back.
 #[test]
@@ -363,7 +504,10 @@ fn appends_move_the_end_of_the_file_in_steps_and_write_each_page_about_once() {
     let mut lengths = BTreeSet::new();
     for number in 0..COUNT {
         volume.write_at(&[number as u8; 1000], number * 1000).unwrap();
-        lengths.insert(std::fs::metadata(&path).unwrap().len());
+        if number * 1000 > 1 << 20 {
+            // Those of the first step may pass the cache.
+            lengths.insert(std::fs::metadata(&path).unwrap().len());
+        }
     }
     volume.flush().unwrap();
     let cache = volume.stats().unwrap().cache;

@@ -1,6 +1,9 @@
-//! Moves of the end of a volume by writes that append. The end of a file can be beyond the end of the volume: under a
-//! page cache, a resize of the file for each append would be slow, so the file grows in steps, and a flush or close
-//! truncates it.
+//! Moves of the end of a volume by writes that append. Under a page cache, there are two ways:
+//!
+//! - Few small appends before each flush ([`Appends`]): each is written past the cache, by a plain write of the kernel
+//!   that extends the file, and kept in the cache. The file ends with the volume, and a flush has no page to write.
+//! - Otherwise a resize of the file for each append would be slow, and so would be a copy of all bytes in the kernel. So
+//!   the file grows in steps, its end is beyond the end of the volume, and a flush or close truncates it.
 //!
 //! ```text
 //!   file    ├──────────────────────────────────────────┤ a multiple of the step, until a flush
@@ -57,6 +60,27 @@ impl Ends {
     pub fn grown_length(self, length: Option<u64>, length_max: impl FnOnce() -> u64) -> Option<u64> {
         let known = self.size_bytes.max(self.file_bytes);
         length.filter(|&length| length > known && length <= length_max())
+    }
+}
+
+/// The appends since the last flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Appends {
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Appends {
+    /// The largest append that is written past the cache. A larger one amortizes the resize of the file.
+    pub const BYTES_MAX: u64 = 64 << 10;
+
+    /// Whether a write of `bytes` bytes at `offset` is written past the cache: a small append directly at the end of
+    /// file and volume, unless the appends since the last flush exceed a step.
+    pub fn passes_cache(self, ends: Ends, offset: u64, bytes: u64, step_bytes: u64) -> bool {
+        offset == ends.size_bytes
+            && !ends.needs_trim()
+            && bytes <= Self::BYTES_MAX
+            && self.bytes.saturating_add(bytes) <= step_bytes
     }
 }
 
@@ -231,6 +255,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn small_appends_pass_the_cache_until_they_fill_a_step() {
+        const STEP: u64 = 1 << 20;
+        let ends = Ends { size_bytes: 100, file_bytes: 100 };
+        let passes = |appended, ends, offset, bytes| {
+            Appends { bytes: appended }.passes_cache(ends, offset, bytes, STEP)
+        };
+        assert!(passes(0, ends, 100, 1) && passes(0, ends, 100, Appends::BYTES_MAX));
+        assert!(passes(STEP - 1, ends, 100, 1) && !passes(STEP, ends, 100, 1));
+        assert!(!passes(0, ends, 100, Appends::BYTES_MAX + 1));
+        assert!(!passes(0, ends, 99, 2), "it overwrites a byte");
+        assert!(!passes(0, ends, 101, 1), "it leaves a gap");
+        assert!(!passes(0, Ends { file_bytes: 128, ..ends }, 100, 1), "the file has grown by a step");
+        assert!(passes(0, Ends { file_bytes: 0, ..ends }, 100, 1), "the file was never extended");
+        assert!(!passes(u64::MAX, ends, 100, 1));
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub(crate) struct Disk {
     in_flight: VecDeque<Flight>,
     /// The error of every write.
     pub(crate) write_error: Option<IoError>,
+    /// The error of every flush.
+    pub(crate) flush_error: Option<IoError>,
     /// A read that ends past this byte fails: the file was truncated.
     pub(crate) end_bytes: u64,
     /// The time at which each write began, and its first sector.
@@ -88,10 +90,19 @@ impl Disk {
             busy_until: Instant::ZERO,
             in_flight: VecDeque::new(),
             write_error: None,
+            flush_error: None,
             end_bytes: bytes,
             writes: Vec::new(),
             reads: 0,
         }
+    }
+}
+
+impl Disk {
+    /// Flushes reach the device.
+    pub(crate) fn with_volatile_cache(mut self) -> Self {
+        self.limits.volatile_cache = true;
+        self
     }
 }
 
@@ -110,7 +121,9 @@ impl BlockDevice for Disk {
             self.writes.push((now, io.extent.start().0));
         }
         self.reads += u64::from(io.op == Op::Read);
-        let result = self.write_error.filter(|_| is_write).map_or(Ok(()), Err);
+        let write_error = self.write_error.filter(|_| is_write);
+        let error = write_error.or(self.flush_error.filter(|_| io.op == Op::Flush));
+        let result = error.map_or(Ok(()), Err);
         let read_end = if io.op == Op::Read { io.extent.end().0 * 512 } else { 0 };
         self.in_flight.push_back(Flight { due: self.busy_until, tag: io.tag, result, read_end });
         Ok(())

@@ -20,7 +20,7 @@ impl Buffered {
         let mut state = self.shared.lock();
         let waiter = state.add_waiter();
         state.path.flush(waiter as u64);
-        self.shared.wait_done(state, waiter)
+        self.shared.wait_flushed(state, waiter)
     }
 
     /// Makes every completed write to the `bytes` bytes from `offset` on durable. Other pages may stay dirty.
@@ -31,7 +31,7 @@ impl Buffered {
         let mut state = self.shared.lock();
         let waiter = state.add_waiter();
         state.path.flush_range(offset, bytes, waiter as u64);
-        self.shared.wait_done(state, waiter)
+        self.shared.wait_flushed(state, waiter)
     }
 
     /// Acknowledges the loss of bytes after a failed device flush, so that flushes can succeed again. Call it after
@@ -92,6 +92,17 @@ impl CacheShared {
     /// Waits for a flush, a write-back or a forced write.
     pub(super) fn wait_done(&self, mut state: Locked<'_>, waiter: usize) -> Result<(), BufferedError> {
         state.advance(clock::now());
+        self.wait_outcome(state, waiter)
+    }
+
+    /// Does the same for a caller that may perform the flush itself.
+    fn wait_flushed(&self, mut state: Locked<'_>, waiter: usize) -> Result<(), BufferedError> {
+        state.waiters[waiter].is_flush = true;
+        let state = self.flush_inline(state);
+        self.wait_outcome(state, waiter)
+    }
+
+    fn wait_outcome(&self, state: Locked<'_>, waiter: usize) -> Result<(), BufferedError> {
         let (state, outcome) = self.wait(state, waiter)?;
         match outcome {
             Outcome::Done => Ok(()),

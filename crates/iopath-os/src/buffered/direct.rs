@@ -1,12 +1,12 @@
 //! Direct I/O on a volume with a page cache, and changes of the volume's size. `iopath_core::cache` decides which
 //! thread waits for which page. The caller executes the direct I/O; the cache executes the flush after a forced write.
 
-use iopath_core::buffered::{Resize, ResizeStep, VolumeEnd};
+use iopath_core::buffered::{BufferedPath, Resize, ResizeStep, VolumeEnd};
 use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
 use iopath_core::{IoError, Op};
 use std::fmt;
 
-use super::state::State;
+use super::state::{DeviceFrames, State};
 use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
 use crate::sync::atomic::Ordering::Release;
@@ -53,22 +53,16 @@ impl Buffered {
         if op == Op::Flush || (op == Op::Read && shared.hot.is_clean()) {
             return Ok(DirectGuard { shared, tag: None });
         }
-        let mut state = shared.lock();
-        let waiter = state.add_waiter();
-        let step = state.path.begin_direct(op, offset, bytes, unit_bytes, waiter as u64);
-        state.advance(clock::now());
-        let tag = match step {
-            DirectStep::Go(tag) => {
-                state.waiters.remove(waiter);
-                tag
-            }
-            DirectStep::Wait => match shared.wait(state, waiter)?.1 {
-                Outcome::Direct(tag) => tag,
-                Outcome::Failed(error) => return Err(error.into()),
-                other => unreachable!("the outcome of a direct I/O is {other:?}"),
-            },
-        };
-        Ok(DirectGuard { shared, tag: Some(tag) })
+        shared.begin(|path, waiter| path.begin_direct(op, offset, bytes, unit_bytes, waiter))
+    }
+
+    /// Prepares a change of the length of the file, from or to byte `offset`, that leaves the volume as it is. The page
+    /// of that byte has been written back, and no write to it begins while the guard lives. It stays in the cache.
+    ///
+    /// # Errors
+    /// The page could not be written back.
+    pub fn hold(&self, offset: u64) -> Result<DirectGuard<'_>, BufferedError> {
+        self.shared.begin(|path, waiter| path.begin_hold(offset, waiter))
     }
 
     /// Changes the size of the volume to `size_bytes`. `resize` resizes the file. Pages past the end are dropped. If
@@ -189,6 +183,29 @@ impl Drop for DirectGuard<'_> {
 }
 
 impl CacheShared {
+    /// Begins a direct I/O or a hold.
+    fn begin(
+        &self,
+        begin: impl FnOnce(&mut BufferedPath<DeviceFrames>, u64) -> DirectStep,
+    ) -> Result<DirectGuard<'_>, BufferedError> {
+        let mut state = self.lock();
+        let waiter = state.add_waiter();
+        let step = begin(&mut state.path, waiter as u64);
+        state.advance(clock::now());
+        let tag = match step {
+            DirectStep::Go(tag) => {
+                state.waiters.remove(waiter);
+                tag
+            }
+            DirectStep::Wait => match self.wait(state, waiter)?.1 {
+                Outcome::Direct(tag) => tag,
+                Outcome::Failed(error) => return Err(error.into()),
+                other => unreachable!("the outcome of a direct I/O is {other:?}"),
+            },
+        };
+        Ok(DirectGuard { shared: self, tag: Some(tag) })
+    }
+
     fn wait_forced(&self, forced: Forced) -> Result<(), BufferedError> {
         let mut state = self.lock();
         let waiter = state.add_waiter();
@@ -232,7 +249,7 @@ impl CacheShared {
     }
 
     /// Passes the end of the volume from the state machine to the device and to threads without the lock.
-    fn publish_size(&self, state: &mut State) {
+    pub(super) fn publish_size(&self, state: &mut State) {
         let size_bytes = state.path.geometry().size_bytes;
         // Before the size: see `VolumeEnd`.
         self.failed_resizes.store(state.path.failed_resizes(), Release);

@@ -200,6 +200,6 @@ impl State {
     }
 
     pub(super) fn add(&mut self, role: Role) -> usize {
-        self.waiters.insert(Waiter { role, outcome: None, sleep: Sleep::Awake })
+        self.waiters.insert(Waiter { role, outcome: None, sleep: Sleep::Awake, is_flush: false })
     }
 }

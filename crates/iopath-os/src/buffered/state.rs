@@ -12,6 +12,7 @@ use slab::Slab;
 
 use super::arena::Arena;
 use super::demand::{Demand, MemoryOwner};
+use super::inline::OwnFlush;
 use super::waiter::{Command, Flusher, Owner, Reported, Role, Waiter};
 use crate::device::{RealDevice, Watch};
 use crate::election::{Election, Polled, Sleep};
@@ -32,7 +33,7 @@ pub(super) struct State {
     pub(super) path: BufferedPath<DeviceFrames>,
     arena: Arc<Arena>,
     /// For the bytes after the last whole block of the volume.
-    tail: Option<Box<dyn Tail>>,
+    pub(super) tail: Option<Arc<dyn Tail>>,
     /// The owner of the memory, if the budget changes.
     pub(super) owner_of_memory: Option<MemoryOwner>,
     pub(super) waiters: Slab<Waiter>,
@@ -56,6 +57,7 @@ pub(super) struct State {
     pub(super) is_closing: bool,
     /// Dirty pages are not written back at the end.
     pub(super) is_abandoned: bool,
+    pub(super) own_flush: OwnFlush,
     pub(super) flusher: Flusher,
     pub(super) reported: Reported,
     /// The waiter of the thread that polls for event loops.
@@ -93,7 +95,7 @@ impl State {
             runner,
             path,
             arena,
-            tail,
+            tail: tail.map(Arc::from),
             owner_of_memory: demand.map(MemoryOwner::new),
             waiters: Slab::with_capacity(64),
             owners: Slab::new(),
@@ -107,6 +109,7 @@ impl State {
             activity: 0,
             is_closing: false,
             is_abandoned: false,
+            own_flush: OwnFlush::default(),
             flusher: Flusher::Awake,
             reported: Reported::default(),
             background: None,
@@ -184,6 +187,11 @@ impl State {
         !self.path.is_writing() && self.runner.is_plain()
     }
 
+    /// Whether the queue passes flushes to the device.
+    pub(super) fn has_volatile_cache(&self) -> bool {
+        self.runner.has_volatile_cache()
+    }
+
     /// Passes a new end of the volume to the queue and the device.
     pub(super) fn set_device_end(&mut self) {
         self.runner.set_capacity(self.path.geometry().sectors());
@@ -221,6 +229,7 @@ impl State {
         let mut is_plugged = false;
         while let Some(step) = self.path.poll_step(now) {
             match step {
+                Step::Submit(bio) if bio.op == Op::Flush && self.take_flush(bio.tag) => {}
                 Step::Submit(bio) => {
                     self.submit(bio, now);
                     is_plugged = true;
@@ -265,15 +274,20 @@ impl State {
                 continue;
             }
             self.path.handle_completion(IoTag(done.token as u32), done.result, now);
-            if done.result.is_err() && done.op != Op::Read {
-                if done.op == Op::Flush {
-                    // Pages are dirty again.
-                    self.wake_flusher();
-                }
-                self.wake_reporter();
-            }
+            self.handle_result(done.op, done.result);
         }
         any
+    }
+
+    /// Reports a write or flush that has failed.
+    pub(super) fn handle_result(&mut self, op: Op, result: Result<(), IoError>) {
+        if result.is_err() && op != Op::Read {
+            if op == Op::Flush {
+                // Pages are dirty again.
+                self.wake_flusher();
+            }
+            self.wake_reporter();
+        }
     }
 }
 

@@ -125,13 +125,13 @@ impl CacheShared {
         if state.needs_polling() {
             // A completion that the device has reported already need not end a wait.
             let before = state.reaped;
-            state.reap(clock::now());
+            state = self.reap(state, waiter);
             if state.reaped != before || !state.has_io() {
                 return state;
             }
         }
         match state.elect(waiter, until) {
-            Pause::Watch(until) => self.watch_device(state, until),
+            Pause::Watch(until) => self.watch_device(state, waiter, until),
             Pause::SleepUntil(until) => {
                 state = self.sleep(state, waiter, Some(until));
                 state.election.handle_back(SLEEPER);
@@ -142,7 +142,7 @@ impl CacheShared {
     }
 
     /// Waits for the device for all threads, and handles completions.
-    fn watch_device<'a>(&'a self, state: Locked<'a>, until: Option<Instant>) -> Locked<'a> {
+    fn watch_device<'a>(&'a self, state: Locked<'a>, waiter: usize, until: Option<Instant>) -> Locked<'a> {
         drop(state);
         let ended = self.watch.wait(until.map(|until| until.saturating_since(clock::now())));
         let mut state = self.lock();
@@ -156,6 +156,14 @@ impl CacheShared {
         if until.is_some() {
             // Readers that only copy do not report that they have left a frame.
             state.path.handle_unpinned();
+        }
+        self.reap(state, waiter)
+    }
+
+    /// Polls the device for completions. A thread that waits for a flush may perform it, once its writes have completed.
+    fn reap<'a>(&'a self, mut state: Locked<'a>, waiter: usize) -> Locked<'a> {
+        if state.waiters[waiter].is_flush {
+            return self.act_for_flush(state, State::reap);
         }
         state.reap(clock::now());
         state

@@ -15,6 +15,8 @@ pub(super) struct Waiter {
     pub(super) outcome: Option<Outcome>,
     /// Only a thread sleeps.
     pub(super) sleep: Sleep,
+    /// A thread that may perform the flush of the device that it waits for.
+    pub(super) is_flush: bool,
 }
 
 /// What happens when the outcome of a waiter is known.

@@ -67,15 +67,11 @@ impl Locked<'_> {
 impl CacheShared {
     /// Copies `bytes` into the pages that the writer holds. Without the lock.
     pub(super) fn fill(&self, write: &mut BufferedWrite, bytes: &[u8]) {
+        self.copy_moved(write);
         let arena = &self.arena;
         let is_streamed = write.is_streamed();
         let pieces = write.pieces_mut();
         for piece in &mut *pieces {
-            if let Some(from) = piece.copy_from.take() {
-                // SAFETY: `from` is pinned, and this writer holds the frame, which no other thread reads.
-                unsafe { arena.copy_in(piece.frame, 0, arena.bytes(from, 0, arena.page_bytes())) };
-                self.unpin(from);
-            }
             if piece.is_rest_zero {
                 // SAFETY: this writer holds the frame, which no other thread reads.
                 unsafe { arena.zero(piece.frame, piece.to + piece.end - piece.start) };
@@ -93,6 +89,17 @@ impl CacheShared {
                 } else {
                     arena.copy_into_run(first.frame, first.to, bytes);
                 }
+            }
+        }
+    }
+    /// Copies the pages that have moved to other frames for the writer. Without the lock.
+    pub(super) fn copy_moved(&self, write: &mut BufferedWrite) {
+        let arena = &self.arena;
+        for piece in write.pieces_mut() {
+            if let Some(from) = piece.copy_from.take() {
+                // SAFETY: `from` is pinned, and this writer holds the frame, which no other thread reads.
+                unsafe { arena.copy_in(piece.frame, 0, arena.bytes(from, 0, arena.page_bytes())) };
+                self.unpin(from);
             }
         }
     }

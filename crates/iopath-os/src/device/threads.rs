@@ -22,7 +22,7 @@ use super::{Notifier, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use crate::sync::thread::{self, JoinHandle};
 use job::{Caller, Job};
-pub(crate) use job::{OWN_SEGMENTS_MAX, read_now};
+pub(crate) use job::{OWN_SEGMENTS_MAX, flush_now, transfer_now};
 use worker::Shared;
 
 /// The maximum number of segments of a request (`UIO_MAXIOV`).

@@ -17,7 +17,7 @@ pub(crate) fn config(size_bytes: u64) -> BufferedConfig {
         block_bytes: 512,
         tail: None,
         writes_last_block: false,
-        inline_reads: None,
+        plain_file: None,
         demand: None,
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn buffered_with(
         block_bytes: 512,
         tail: None,
         writes_last_block: false,
-        inline_reads: None,
+        plain_file: None,
         demand: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| Ok(Runner::new(device, queue)));

@@ -166,7 +166,7 @@ fn config(storage: &Storage, target: &Target) -> Result<BufferedConfig, OpenErro
     let (options, limits) = (&storage.options, &storage.limits);
     let cache_bytes = options.cache_bytes;
     Ok(BufferedConfig {
-        inline_reads: storage.plain_file(),
+        plain_file: storage.plain_file(),
         cache: CacheConfig::for_device(cache_bytes, page_bytes, limits),
         readahead: match options.readahead {
             Readahead::Auto => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, limits)),

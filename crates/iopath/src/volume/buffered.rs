@@ -155,8 +155,13 @@ impl Volume {
     }
 
     pub(crate) fn flush_cached(&self, cache: &Buffered) -> Result<()> {
+        let failed = |error| self.uncached(Op::Flush, 0, 0, error);
+        if self.needs_trim() {
+            // Before the file is truncated: its last page is then written back with all others.
+            cache.write_back().map_err(failed)?;
+        }
         self.trim_file()?;
-        cache.flush().map_err(|error| self.uncached(Op::Flush, 0, 0, error))
+        cache.flush().map_err(failed)
     }
 
     /// The error of the volume for an error of the cache.

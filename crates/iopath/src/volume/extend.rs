@@ -1,10 +1,10 @@
-//! Writes that extend the volume: executes the steps of `iopath_core::volume`, which decides whether the file grows in
-//! steps of [`Options::extend_step`](crate::Options::extend_step), and what a flush or close truncates.
+//! Writes that extend the volume: executes the steps of `iopath_core::volume`, which decides whether a write passes the
+//! page cache or the file grows in steps of [`Options::extend_step`](crate::Options::extend_step), and what a flush or close truncates.
 
 use super::{Volume, VolumeShared};
 use crate::error::Result;
 use crate::options::IoMode;
-use iopath_core::volume::{Ends, ExtendStep, Extension, Trim};
+use iopath_core::volume::{Appends, Ends, ExtendStep, Extension, Trim};
 use iopath_core::{Extent, Op};
 use iopath_os::file_size_limit;
 use std::sync::atomic::Ordering;
@@ -35,11 +35,45 @@ impl Volume {
         })?;
         {
             let _alone = self.lock_end();
-            self.extend_locked(offset + bytes)?;
-            // If the write fails, the volume stays extended: other threads may already have written to the added bytes.
-            self.write_within(buffer, offset, false)?;
+            let appended = self.append_locked(buffer, offset)?;
+            let (rest, at) = (&buffer[appended..], offset + appended as u64);
+            if !rest.is_empty() {
+                self.extend_locked(offset + bytes)?;
+                // If the write fails, the volume stays extended: other threads may already have written to the added
+                // bytes.
+                self.write_within(rest, at, false)?;
+            }
         }
         if fua { self.flush_range(offset, bytes) } else { Ok(()) }
+    }
+
+    /// Appends a first part of `buffer` past the page cache, if that is the better way. Returns its length.
+    fn append_locked(&self, buffer: &[u8], offset: u64) -> Result<usize> {
+        let bytes = buffer.len() as u64;
+        let VolumeShared { storage, appended, .. } = &*self.shared;
+        let appends = Appends { bytes: appended.fetch_add(bytes, Ordering::Relaxed) };
+        let step_bytes = storage.options.extend_step_bytes;
+        let passes_cache = storage.extends_in_steps
+            && self.is_buffered()
+            && appends.passes_cache(self.ends(), offset, bytes, step_bytes)
+            // The system would end the process by SIGXFSZ.
+            && offset + bytes <= file_size_limit();
+        let Some(cache) = self.cache_for_io()?.filter(|_| passes_cache) else { return Ok(0) };
+        let done = cache.append(buffer, offset);
+        // The end may have moved despite an error.
+        let size_bytes = cache.size_bytes();
+        if size_bytes > offset {
+            self.set_size(size_bytes);
+        }
+        let done = done.map_err(|error| self.uncached(Op::Write, offset, bytes, error))?;
+        if done.is_refused
+            && self.shared.length().is_some_and(|length| length > size_bytes && length <= offset + bytes)
+        {
+            // The kernel may have written a part, whose bytes no later hole may contain. A failure of this resize has
+            // the same effect as one of the write: the way in steps reports it.
+            let _ = self.source().resize(size_bytes);
+        }
+        Ok(done.bytes)
     }
 
     /// Extends the volume to `size_bytes`, if it is shorter.
@@ -85,10 +119,7 @@ impl Volume {
         let set = || self.source().resize(bytes).is_ok();
         let is_set = match last {
             None => set(),
-            Some(last) => {
-                let _guard = self.begin_direct(Op::WriteZeroes, last)?;
-                self.alone(set)
-            }
+            Some(last) => self.with_held_page(last.offset(), || self.alone(set))?,
         };
         if is_set {
             self.set_file_bytes(bytes);
@@ -96,9 +127,17 @@ impl Volume {
         Ok(is_set)
     }
 
-    /// Truncates the file to the size of the volume, if appends have extended it further.
+    /// Changes the length of the file from or to byte `offset`, while the page cache writes nothing to its page.
+    fn with_held_page<R>(&self, offset: u64, change: impl FnOnce() -> R) -> Result<R> {
+        let failed = |error| self.uncached(Op::Write, offset, 0, error);
+        let _held = self.cache_for_io()?.map(|cache| cache.hold(offset)).transpose().map_err(failed)?;
+        Ok(change())
+    }
+
+    /// Begins a flush: truncates the file to the size of the volume, if appends have extended it further.
     pub(super) fn trim_file(&self) -> Result<()> {
-        if !self.ends().needs_trim() {
+        self.shared.appended.store(0, Ordering::Relaxed);
+        if !self.needs_trim() {
             return Ok(());
         }
         let _alone = self.lock_end();
@@ -109,8 +148,17 @@ impl Volume {
                 self.set_file_bytes(ends.size_bytes);
                 Ok(())
             }
-            Trim::Truncate => self.resize_locked(ends.size_bytes),
+            Trim::Truncate => {
+                let _locked = self.lock_moved_bytes(ends.size_bytes);
+                let cut = || self.alone(|| self.set_length(ends.size_bytes));
+                self.with_held_page(ends.size_bytes, cut)?
+            }
         }
+    }
+
+    /// Whether a flush looks at the length of the file.
+    pub(super) fn needs_trim(&self) -> bool {
+        self.ends().needs_trim()
     }
 
     fn ends(&self) -> Ends {

@@ -112,7 +112,7 @@ impl Volume {
     }
 
     /// Changes the length of the source.
-    fn set_length(&self, size_bytes: u64) -> Result<()> {
+    pub(super) fn set_length(&self, size_bytes: u64) -> Result<()> {
         let is_limited = self.storage().extends_in_steps && size_bytes > self.size_bytes();
         // The system would end the process by SIGXFSZ, or refuse later writes if the file has that length already.
         let is_past_limit = is_limited && size_bytes > file_size_limit();

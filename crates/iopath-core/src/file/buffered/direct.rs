@@ -32,6 +32,12 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.begin_direct(op, self.geometry.pages(start, end - start), waiter)
     }
 
+    /// Prepares a change of the length of the file, which ends in the page of byte `offset`: see
+    /// [`PageCache::begin_hold`](crate::cache::PageCache::begin_hold).
+    pub fn begin_hold(&mut self, offset: u64, waiter: u64) -> DirectStep {
+        self.cache.begin_hold(self.geometry.pages(offset, 1), waiter)
+    }
+
     /// A direct I/O has completed, successfully or not: see
     /// [`PageCache::end_direct`](crate::cache::PageCache::end_direct).
     pub fn end_direct(&mut self, tag: DirectTag) {

@@ -111,7 +111,7 @@ impl<F: Frames> BufferedPath<F> {
         self.handle_completion(bio.tag, Err(error), now);
     }
 
-    /// A bio of [`Step::Submit`], a [`Step::WriteTail`] or an [`InlineRead`](super::InlineRead) has completed.
+    /// A bio of [`Step::Submit`], a [`Step::WriteTail`] or an [`InlineIo`](super::InlineIo) has completed.
     ///
     /// # Panics
     /// If the page I/O has no piece in flight: a bug of the caller.

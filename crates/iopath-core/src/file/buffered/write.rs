@@ -14,6 +14,7 @@ use crate::file::cache::{Frame, Outcome, Part, WriteStep};
 use crate::file::page::{Page, PageRange};
 use crate::time::{Duration, Instant};
 use arrayvec::ArrayVec;
+use std::ops::Range;
 
 /// The maximum number of pages that a writer holds at a time.
 const PIECES_MAX: usize = 32;
@@ -28,6 +29,10 @@ pub struct BufferedWrite {
     bytes: usize,
     /// The number of bytes that have pages: they are written, or the writer holds their pages.
     taken: usize,
+    /// The end of the volume after the write, if the write moves it.
+    new_end: Option<u64>,
+    /// The number of failed device flushes when the bytes of an append may first have reached the device.
+    failures: u64,
     is_streamed: bool,
     /// The writer waits for the next page.
     is_waiting: bool,
@@ -80,11 +85,23 @@ impl BufferedWrite {
             offset,
             bytes,
             taken: 0,
+            new_end: None,
+            failures: 0,
             is_streamed: false,
             is_waiting: false,
             outcome: None,
             pieces: ArrayVec::new(),
         })
+    }
+
+    /// A write that moves the end of the volume to its own end, and whose bytes the caller brings to the device itself:
+    /// see [`BufferedPath::begin_append`]. The offset is the end of the volume, which nothing else moves meanwhile.
+    ///
+    /// # Errors
+    /// Returns the errors of [`BufferedWrite::new`].
+    pub fn appending(offset: u64, bytes: usize) -> Result<Self, IoError> {
+        let write = Self::new(offset, bytes)?;
+        Ok(Self { new_end: Some(offset + bytes as u64), ..write })
     }
 
     /// The pages that the writer holds.
@@ -95,6 +112,11 @@ impl BufferedWrite {
     /// The pages that the writer holds, to fill them.
     pub fn pieces_mut(&mut self) -> &mut [WritePiece] {
         &mut self.pieces
+    }
+
+    /// The bytes that are written, or whose pages the writer holds.
+    pub const fn taken(&self) -> usize {
+        self.taken
     }
 
     /// Whether the write continues a stream of new pages: the device will read the bytes before the processor does.
@@ -117,6 +139,11 @@ impl BufferedWrite {
         assert!(self.is_waiting && earlier.is_none(), "a writer gets {outcome:?} after {earlier:?}");
     }
 
+    /// The range of its bytes that the writer holds pages for.
+    fn held_bytes(&self) -> Option<Range<usize>> {
+        Some(self.pieces.first()?.start..self.pieces.last()?.end)
+    }
+
     const fn is_all_taken(&self) -> bool {
         self.taken == self.bytes
     }
@@ -128,10 +155,11 @@ impl BufferedWrite {
         let page_bytes = geometry.page_bytes as usize;
         let bytes = (self.bytes - self.taken).min(page_bytes - to);
         let end = at + bytes as u64;
-        if end > geometry.size_bytes {
+        let size_bytes = geometry.size_bytes.max(self.new_end.unwrap_or(0));
+        if end > size_bytes {
             return Err(IoError::EndOfDevice);
         }
-        let is_whole = to == 0 && (bytes == page_bytes || end == geometry.size_bytes);
+        let is_whole = to == 0 && (bytes == page_bytes || end == size_bytes);
         let piece = WritePiece {
             frame: Frame(0),
             copy_from: None,
@@ -222,6 +250,45 @@ impl<F: Frames> BufferedPath<F> {
         for piece in write.pieces.drain(..) {
             self.pause_owed += self.cache.end_write(piece.frame, now);
         }
+    }
+
+    /// Whether the caller may now write the bytes of an append to the device, past the queue, and which: those of the
+    /// pages that the writer holds. Afterwards, call [`BufferedPath::end_append`], or [`BufferedPath::cancel_append`] if
+    /// the device has refused them.
+    ///
+    /// Not while a write of the cache is in flight: an earlier version of one of these pages may be among them.
+    pub fn begin_append(&self, write: &mut BufferedWrite) -> Option<Range<usize>> {
+        if self.is_writing() {
+            return None;
+        }
+        write.failures = self.cache.failures().1;
+        write.held_bytes()
+    }
+
+    /// The device has the bytes of the pages that the writer holds, and the pages are filled. Moves the end of the
+    /// volume behind these bytes, and releases the pages. They are clean, unless they were dirty before. Set the
+    /// capacity of the queue afterwards.
+    pub fn end_append(&mut self, write: &mut BufferedWrite, now: Instant) {
+        let Some(Range { end, .. }) = write.held_bytes() else { return };
+        self.extend(write.offset + end as u64);
+        // A device flush that has failed meanwhile may have lost the bytes.
+        let is_saved = self.cache.failures().1 == write.failures;
+        for piece in write.pieces.drain(..) {
+            if is_saved {
+                self.cache.end_saved_write(piece.frame);
+            } else {
+                self.pause_owed += self.cache.end_write(piece.frame, now);
+            }
+        }
+    }
+
+    /// Releases the pages of an append that the caller has not filled, except for [`WritePiece::copy_from`]. They are as
+    /// before the append, which has ended.
+    pub fn cancel_append(&mut self, write: &mut BufferedWrite) {
+        for piece in write.pieces.drain(..) {
+            self.cache.cancel_write(piece.frame);
+        }
+        write.taken = write.bytes;
     }
 
     /// The writer of [`Outcome::Writable`] does not continue now. Its page is pinned until the writer unpins it and

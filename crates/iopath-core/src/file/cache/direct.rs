@@ -4,6 +4,7 @@
 //! ```text
 //!   read              dirty pages are written back ──▶ Go
 //!   write    register ──▶ writers leave ──▶ dirty pages are written back ──▶ drop ──▶ Go ──▶ end: drop, let writers in
+//!   hold     register ──▶ writers leave ──▶ dirty pages are written back ──▶ Go ──▶ end: let writers in
 //!   truncate register ──▶ writers leave ──▶ drop all ──▶ writes in flight complete ──▶ drop ──▶ Go ──▶ end: as above
 //! ```
 //!
@@ -72,6 +73,7 @@ struct Direct {
 enum Kind {
     Read,
     Write,
+    Hold,
     Truncate,
 }
 
@@ -144,6 +146,12 @@ impl PageCache {
         step
     }
 
+    /// Prepares a change of the file behind its last page, such as of its length, that changes no byte of `range`, but
+    /// must not meet a write of its pages: as for a direct write, without dropping pages.
+    pub fn begin_hold(&mut self, range: PageRange, waiter: u64) -> DirectStep {
+        self.register(Kind::Hold, range, waiter)
+    }
+
     /// Call this when a direct I/O has completed, successfully or not, before the completion is reported to any caller.
     /// A buffered read that starts afterwards sees the contents of the device.
     ///
@@ -159,12 +167,14 @@ impl PageCache {
     /// the direct I/O began.
     pub(super) fn end_registered(&mut self, tag: DirectTag) -> u64 {
         assert_ne!(tag, DirectTag::READ, "a direct read is not registered");
-        let Direct { range, stage, failures, .. } = self.directs.remove(tag.0 as usize);
+        let Direct { kind, range, stage, failures, .. } = self.directs.remove(tag.0 as usize);
         assert_eq!(stage, Stage::Going, "a direct I/O over {range} ends before it may go");
-        self.drop_for_direct(range);
-        // A failing device flush may lose this write, like pages that have left the cache.
-        let flushed_by = self.flushes.end_write();
-        self.flushes.pages_leave(range, flushed_by);
+        if kind != Kind::Hold {
+            self.drop_for_direct(range);
+            // A failing device flush may lose this write, like pages that have left the cache.
+            let flushed_by = self.flushes.end_write();
+            self.flushes.pages_leave(range, flushed_by);
+        }
         self.unblock();
         failures
     }
@@ -215,13 +225,13 @@ impl PageCache {
                     self.directs.remove(key);
                     error.map_or(Outcome::Direct(DirectTag::READ), Outcome::Failed)
                 }
-                (Kind::Write, Some(error)) => {
+                (Kind::Write | Kind::Hold, Some(error)) => {
                     self.directs.remove(key);
                     self.unblock();
                     Outcome::Failed(error)
                 }
                 // In a truncated range, pages that cannot be written are no loss.
-                (Kind::Write, None) | (Kind::Truncate, _) => {
+                (Kind::Write | Kind::Hold, None) | (Kind::Truncate, _) => {
                     self.go(key);
                     Outcome::Direct(DirectTag(key as u32))
                 }
@@ -262,8 +272,10 @@ impl PageCache {
     }
 
     fn go(&mut self, key: usize) {
-        let range = self.directs.open[key].range;
-        self.drop_for_direct(range);
+        let Direct { kind, range, .. } = self.directs.open[key];
+        if kind != Kind::Hold {
+            self.drop_for_direct(range);
+        }
         let failures = self.flushes.failures();
         let direct = &mut self.directs.open[key];
         (direct.stage, direct.failures) = (Stage::Going, failures);
@@ -296,9 +308,10 @@ impl PageCache {
     }
 
     /// Whether a direct I/O on `page` has completed its write-back. Cached bytes are only a copy then, and must not
-    /// become dirty even if the device lost bytes.
+    /// become dirty even if the device lost bytes. A hold changes no byte.
     pub(super) fn is_under_direct(&self, page: Page) -> bool {
-        self.directs.registered().any(|(_, direct)| direct.is_cleared() && direct.range.contains(page))
+        let covers = |direct: &Direct| direct.kind != Kind::Hold && direct.range.contains(page);
+        self.directs.registered().any(|(_, direct)| direct.is_cleared() && covers(direct))
     }
 }
 

@@ -18,6 +18,8 @@ pub struct CacheStats {
     pub pages_read: u64,
     /// Pages written to the device.
     pub pages_written: u64,
+    /// Pages of appends that were written past the cache and kept in it.
+    pub appended: u64,
     /// Page writes that failed.
     pub writes_failed: u64,
     /// Pages that readahead requested.

@@ -1,6 +1,6 @@
 //! Writes into pages. `io.rs` decides when they are written back, and `flush.rs` which flush covers them.
 
-use super::{Frame, Meta, PageCache, State};
+use super::{Frame, Meta, Outcome, PageCache, State};
 use crate::file::page::Page;
 use crate::time::{Duration, Instant};
 
@@ -63,18 +63,49 @@ impl PageCache {
         self.behind.is_next(page) && !self.is_cached(page)
     }
 
+    /// Ends a write whose bytes the device has as well: the page is clean, unless it was dirty before. The next device
+    /// flush covers it.
+    ///
+    /// # Panics
+    /// If no write into the frame has begun: a bug of the caller.
+    pub fn end_saved_write(&mut self, frame: Frame) {
+        let flushed_by = self.flushes.end_write();
+        let meta = self.unhold(frame);
+        meta.is_ahead = false;
+        meta.flushed_by = flushed_by;
+        self.stats.appended += 1;
+        self.release_unchanged(frame);
+    }
+
+    /// The writer leaves the frame unchanged. A page that was not cached before is absent again.
+    ///
+    /// # Panics
+    /// If no write into the frame has begun: a bug of the caller.
+    pub fn cancel_write(&mut self, frame: Frame) {
+        let is_new = self.unhold(frame).state == State::Filling;
+        if is_new {
+            // No reader can enter: the frame is not published.
+            self.room.remove_pending();
+            let page = self.meta(frame.0).page;
+            self.dismiss(frame.0, Outcome::Retry);
+            self.hot.remove(frame.0);
+            self.release(frame.0);
+            self.writer_left(page);
+            self.wake_starved();
+            self.settle_room();
+        } else {
+            self.release_unchanged(frame);
+        }
+    }
+
     /// Ends a write: the bytes are in the frame. Returns the pause of the writer before its next write.
     ///
     /// # Panics
     /// If no write into the frame has begun: a bug of the caller.
     pub fn end_write(&mut self, frame: Frame, now: Instant) -> Duration {
-        let Frame(frame) = frame;
-        let index = self.held.iter().position(|held| *held == frame);
-        let index = index.unwrap_or_else(|| panic!("no write into frame {frame} has begun"));
-        self.held.swap_remove(index);
-        let meta = self.meta(frame);
-        meta.is_held = false;
+        let meta = self.unhold(frame);
         meta.is_ahead = false;
+        let Frame(frame) = frame;
         let page = meta.page;
         // Neither cached before nor evicted recently.
         let is_new = meta.state == State::Filling && !meta.in_main;
@@ -108,23 +139,37 @@ impl PageCache {
     /// # Panics
     /// If no writer holds the frame: a bug of the caller.
     pub fn abandon_write(&mut self, frame: Frame) {
+        self.unhold(frame);
+        self.hot.pin(frame.0);
+        self.release_unchanged(frame);
+    }
+
+    /// The writer of a frame no longer holds it.
+    fn unhold(&mut self, frame: Frame) -> &mut Meta {
         let Frame(frame) = frame;
-        let place = self.held.iter().position(|held| *held == frame);
-        let place = place.unwrap_or_else(|| panic!("no write into frame {frame} has begun"));
-        self.held.swap_remove(place);
+        let index = self.held.iter().position(|held| *held == frame);
+        let index = index.unwrap_or_else(|| panic!("no write into frame {frame} has begun"));
+        self.held.swap_remove(index);
         let meta = self.meta(frame);
         meta.is_held = false;
+        meta
+    }
+
+    /// Releases a frame that its writer no longer holds, and that becomes no more dirty than it was.
+    fn release_unchanged(&mut self, frame: Frame) {
+        let Frame(frame) = frame;
+        let meta = self.meta(frame);
         let page = meta.page;
         match meta.state {
-            State::Clean => {
+            State::Filling | State::Clean => {
+                meta.state = State::Clean;
                 self.room.remove_pending();
                 self.enqueue_clean(frame);
             }
-            // A flush of the device has failed since.
+            // It was dirty before the write, or a flush of the device has failed since.
             State::Dirty => self.enqueue_dirty(frame),
             state => unreachable!("a writer in a frame that is {state:?}"),
         }
-        self.hot.pin(frame);
         self.publish(frame);
         self.writer_left(page);
         self.settle_room();

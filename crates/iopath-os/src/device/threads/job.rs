@@ -128,26 +128,33 @@ fn execute(
     }
 }
 
-/// The maximum number of segments of [`read_now`].
+/// The maximum number of segments of [`transfer_now`].
 pub(crate) const OWN_SEGMENTS_MAX: usize = 16;
 
-/// Reads `extent` of a file of `capacity` sectors in the calling thread, and blocks.
+/// Reads or writes `extent` of a file of `capacity` sectors in the calling thread, and blocks.
 ///
 /// # Panics
 /// If the memory is not as long as the extent: the kernel would access memory beyond it.
-pub(crate) fn read_now(
+pub(crate) fn transfer_now(
     file: &File,
     block: u64,
     capacity: u64,
-    extent: Extent,
+    (op, extent): (Op, Extent),
     segments: &ArrayVec<Segment, OWN_SEGMENTS_MAX>,
 ) -> Result<(), IoError> {
     let bytes: usize = segments.iter().map(|segment| segment.len()).sum();
-    assert!(bytes as u64 == extent.bytes(), "a read of {extent} has {bytes} bytes of memory");
-    let mut transfer = Transfer::new(&Io::new(Tag::from_bits(0), Op::Read, extent, segments), capacity);
+    assert!(bytes as u64 == extent.bytes(), "a {op} of {extent} has {bytes} bytes of memory");
+    let mut transfer = Transfer::new(&Io::new(Tag::from_bits(0), op, extent, segments), capacity);
     let mut iovecs: ArrayVec<libc::iovec, OWN_SEGMENTS_MAX> =
         segments.iter().map(|segment| segment.iovec()).collect();
     execute(file, block, &mut transfer, segments, &mut iovecs, &mut 0)
+}
+
+/// Flushes a file in the calling thread, and blocks.
+pub(crate) fn flush_now(file: &File) -> Result<(), IoError> {
+    let mut transfer =
+        Transfer::new(&Io::<Segment>::new(Tag::from_bits(0), Op::Flush, Extent::EMPTY, &[]), 0);
+    execute(file, 1, &mut transfer, &[], &mut [], &mut 0)
 }
 
 /// One system call for the rest: bytes moved, or a negative error number.

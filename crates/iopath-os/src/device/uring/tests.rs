@@ -272,7 +272,7 @@ fn the_page_cache_completes_entries_refused_for_lack_of_memory() {
             block_bytes: BLOCK,
             tail: None,
             writes_last_block: false,
-            inline_reads: None,
+            plain_file: None,
             demand: None,
         };
         let opened: Result<_, NoMemory> =

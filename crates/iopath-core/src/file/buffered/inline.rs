@@ -1,5 +1,5 @@
-//! Reads that bypass the queue: the calling thread performs them by a system call of its own. Removes such a read from
-//! the steps. The driver decides whether a read may bypass the queue.
+//! I/O that bypasses the queue: the calling thread performs it by a system call of its own. Removes such an I/O from the
+//! steps. The driver decides whether I/O may bypass the queue.
 
 use super::in_flight::Queued;
 use super::{BufferedPath, Frames, Step};
@@ -10,10 +10,10 @@ use crate::sector::Extent;
 use crate::time::Instant;
 use arrayvec::ArrayVec;
 
-/// A read of adjacent pages, and the memory of their frames. The caller executes it, and passes the outcome of the
+/// A read or write of adjacent pages, and the memory of their frames. The caller executes it, and passes the outcome of the
 /// whole to [`BufferedPath::handle_completion`].
 #[derive(Debug)]
-pub struct InlineRead<M, const SEGMENTS_MAX: usize> {
+pub struct InlineIo<M, const SEGMENTS_MAX: usize> {
     /// Identifies the page I/O.
     pub tag: IoTag,
     /// The sectors.
@@ -32,7 +32,7 @@ impl<F: Frames> BufferedPath<F> {
         &mut self,
         page: Page,
         now: Instant,
-    ) -> Option<InlineRead<F::Memory, SEGMENTS_MAX>> {
+    ) -> Option<InlineIo<F::Memory, SEGMENTS_MAX>> {
         if self.is_queue_full {
             return None;
         }
@@ -46,12 +46,35 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
+    /// If the only I/O to be started now is one write, starts it. Removes it from the steps and returns it, unless it has
+    /// more than `SEGMENTS_MAX` segments, or bytes after the last whole block.
+    pub fn take_lone_write<const SEGMENTS_MAX: usize>(
+        &mut self,
+        now: Instant,
+    ) -> Option<InlineIo<F::Memory, SEGMENTS_MAX>> {
+        if self.is_queue_full || !self.queued.is_empty() {
+            return None;
+        }
+        let io = self.cache.poll_io(now)?;
+        self.start(io, now);
+        if io.op != Op::Write {
+            return None;
+        }
+        if let Some(next) = self.cache.poll_io(now) {
+            // Both are at the device at the same time if the queue has them.
+            self.start(next, now);
+            return None;
+        }
+        let is_bio = |queued: &Queued<F::Memory>| matches!(queued, Queued::Step(Step::Submit(_)));
+        if self.queued.iter().all(is_bio) { self.take_queued(io.tag, 0) } else { None }
+    }
+
     /// Removes the bios of the last queued I/O. `before` is the number of entries before that I/O.
     fn take_queued<const SEGMENTS_MAX: usize>(
         &mut self,
         tag: IoTag,
         before: usize,
-    ) -> Option<InlineRead<F::Memory, SEGMENTS_MAX>> {
+    ) -> Option<InlineIo<F::Memory, SEGMENTS_MAX>> {
         let bios = || {
             self.queued.range(before..).filter_map(|queued| match queued {
                 Queued::Step(Step::Submit(bio)) => Some(*bio),
@@ -74,6 +97,6 @@ impl<F: Frames> BufferedPath<F> {
         }
         // The caller reports one completion for all of them.
         self.slot(tag).pieces_left = 1;
-        Some(InlineRead { tag, extent, segments })
+        Some(InlineIo { tag, extent, segments })
     }
 }

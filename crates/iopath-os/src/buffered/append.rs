@@ -1,0 +1,123 @@
+//! Appends that the calling thread writes to the file itself, past the queue, by a plain write that extends the file. The
+//! bytes stay in the page cache. A flush after such appends has no page to write.
+//!
+//! Each write of the last page through the queue takes one I/O for its whole blocks and another for its last bytes, and
+//! a resize of the file. For an append of a few bytes with a flush, the kernel's page cache is cheaper: it holds the
+//! bytes until the flush, which waits once.
+//!
+//! Like an inline read, such a write is used only if the queue would have no effect: no elevator, no log. No write of
+//! the cache is in flight when it begins, and the pages of the append are held, so none to these pages can begin.
+
+use iopath_core::buffered::{BufferedWrite, TakeStep};
+use iopath_core::cache::Outcome;
+
+use super::wait::Locked;
+use super::{Buffered, BufferedError, CacheShared};
+use crate::clock;
+use crate::tail::Tail;
+
+/// An append that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// The bytes that are in the file and in the cache, before the end of the volume.
+    pub bytes: usize,
+    /// The file has refused the next bytes. Their beginning may be in the file, past the end of the volume.
+    pub is_refused: bool,
+}
+
+impl Buffered {
+    /// Appends a first part of `bytes` to the file, and moves the end of the volume, which is at byte `offset`, behind
+    /// it. Writes by another path may append the rest. No other call may move the end meanwhile.
+    ///
+    /// # Errors
+    /// The last page of the volume could not be read, or no frame is free. The end of the volume may have moved.
+    pub fn append(&self, bytes: &[u8], offset: u64) -> Result<Appended, BufferedError> {
+        let shared = &self.shared;
+        let mut write = BufferedWrite::appending(offset, bytes.len())?;
+        let mut appended = Appended { bytes: 0, is_refused: false };
+        let mut state = shared.lock();
+        let tail = state.tail.clone().filter(|_| shared.plain_file.is_some() && state.may_bypass_queue());
+        let Some(tail) = tail else { return Ok(appended) };
+        let mut waiter = state.add_waiter();
+        let ended = loop {
+            let step = state.path.take_pages(&mut write, waiter as u64);
+            if write.is_waiting() {
+                state.advance(clock::now());
+            }
+            match step {
+                Ok(TakeStep::Fill) => {
+                    state = shared.append_held(state, &mut write, bytes, offset, &*tail, &mut appended);
+                    if appended.bytes != write.taken() {
+                        break Ok(());
+                    }
+                }
+                Ok(TakeStep::Wait) => {
+                    let (locked, outcome) = shared.wait(state, waiter)?;
+                    write.handle_outcome(outcome);
+                    state = locked;
+                    waiter = state.add_waiter();
+                }
+                Ok(TakeStep::Done { .. }) => break Ok(()),
+                Err(error) => break Err(error.into()),
+            }
+        };
+        if ended.is_ok() && write.is_waiting() {
+            // For the page after those that could not be appended.
+            let (locked, outcome) = shared.wait(state, waiter)?;
+            state = locked;
+            if let Outcome::Writable(frame) = outcome {
+                state.path.abandon_write(frame);
+                if state.path.cache().hot().unpin(frame) {
+                    state.path.handle_unpinned();
+                }
+                state.advance(clock::now());
+            }
+        } else {
+            state.waiters.remove(waiter);
+        }
+        // After a failed flush of the device.
+        let is_dirty = state.path.cache().dirty_pages() > 0;
+        drop(state);
+        if is_dirty {
+            shared.start_flusher();
+        }
+        ended.map(|()| appended)
+    }
+}
+
+impl CacheShared {
+    /// Writes the bytes of the held pages to the file and into the pages, and releases the pages.
+    fn append_held<'a>(
+        &'a self,
+        state: Locked<'a>,
+        write: &mut BufferedWrite,
+        bytes: &[u8],
+        offset: u64,
+        tail: &dyn Tail,
+        appended: &mut Appended,
+    ) -> Locked<'a> {
+        let held = state.path.begin_append(write).filter(|_| state.may_bypass_queue());
+        drop(state);
+        self.copy_moved(write);
+        let written =
+            held.as_ref().map(|held| tail.write_all_at(&bytes[held.clone()], offset + held.start as u64));
+        if matches!(written, Some(Ok(()))) {
+            self.fill(write, bytes);
+        }
+        let mut state = self.lock();
+        let now = clock::now();
+        match (held, written) {
+            (Some(held), Some(Ok(()))) => {
+                state.path.end_append(write, now);
+                self.publish_size(&mut state);
+                appended.bytes = held.end;
+            }
+            (_, written) => {
+                appended.is_refused = written.is_some();
+                state.path.cancel_append(write);
+            }
+        }
+        state.advance(now);
+        state
+    }
+}
