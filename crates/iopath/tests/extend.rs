@@ -1,6 +1,7 @@
 //! Writes that extend a volume, against a model and against a plain file.
 
 use crate::support::{filled, options, scratch};
+use iopath::log::{LogSink, NoRoom, RecordBatch};
 use iopath::mapped::{FileLayout, FileMap, Sector};
 use iopath::source::Extent;
 use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
@@ -236,7 +237,7 @@ fn a_file_that_another_handle_made_longer_is_not_cut() {
     };
     let volume = Volume::open(&path, &buffered()).unwrap();
     // So large that the file grows by a step.
-    volume.write_at(&[1; 100_000], 0).unwrap();
+    volume.write_at(&vec![1; 100_000], 0).unwrap();
     let step = length();
     assert!(step > 100_000);
     append(3 << 20);
@@ -246,7 +247,7 @@ fn a_file_that_another_handle_made_longer_is_not_cut() {
     assert_eq!(length(), others.end, "a flush cuts it");
     volume.write_at(&[2; 1000], 100_000).unwrap();
     assert_eq!(length(), others.end, "a write that extends the volume cuts it");
-    volume.write_at(&[2; 100_000], 101_000).unwrap();
+    volume.write_at(&vec![2; 100_000], 101_000).unwrap();
     assert_eq!(length(), others.end, "a large write that extends the volume cuts it");
     drop(volume);
     assert_eq!(length(), others.end, "a drop cuts it");
@@ -436,9 +437,78 @@ fn small_appends_with_a_flush_each_write_no_page_back() {
         assert_eq!(cache.pages_written, 0, "{cache:?}");
         // The last page that an earlier volume has written.
         assert!(cache.pages_read - read <= 1, "{cache:?}");
+        let bios = volume.queue_stats().cache.unwrap().bios;
+        assert!(bios <= cache.pages_read, "{bios} bios: a flush went to the queue");
         volume.close().unwrap();
     }
     assert!(done > 900_000 && std::fs::read(&path).unwrap() == data[..done]);
+}
+
+/// The caller writes one range and flushes by system calls of its own, unless the queue has a log.
+#[test]
+fn a_lone_flush_passes_the_queue_only_without_a_log() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &buffered()).unwrap();
+    let bios = || volume.queue_stats().cache.unwrap().bios;
+    volume.write_at(&filled(8192, 1), 0).unwrap();
+    volume.flush().unwrap();
+    assert_eq!(bios(), 0);
+    // Two ranges are at the device at the same time.
+    volume.write_at(&filled(4096, 2), 0).unwrap();
+    volume.write_at(&filled(4096, 3), 1 << 18).unwrap();
+    volume.flush().unwrap();
+    assert_eq!(bios(), 2);
+    volume.start_log(Box::new(Discarded)).unwrap();
+    volume.write_at(&filled(4096, 4), 4096).unwrap();
+    volume.write_at(&[5; 100], 1 << 20).unwrap();
+    volume.flush().unwrap();
+    assert!(bios() >= 4, "{} bios", bios());
+    let found = std::fs::read(&path).unwrap();
+    assert!(found[..4096] == filled(4096, 2)[..] && found[4096..8192] == filled(4096, 4)[..]);
+    assert!(found[1 << 18..][..4096] == filled(4096, 3)[..] && found[1 << 20..] == [5; 100]);
+}
+
+#[derive(Debug)]
+struct Discarded;
+
+impl LogSink for Discarded {
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        std::mem::take(batch);
+        Ok(())
+    }
+}
+
+/// The filesystem refuses the append, which then waits in the cache for space.
+#[test]
+fn appends_to_a_full_filesystem_fail_at_the_flush_and_lose_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mount = ["-t", "tmpfs", "-o", "size=256k", "none"];
+    let mounted = Command::new("mount").args(mount).arg(directory.path()).stderr(Stdio::null()).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no filesystem can be mounted");
+    }
+    let path = directory.path().join("file");
+    std::fs::write(&path, []).unwrap();
+    if let Ok(volume) = Volume::open(&path, &buffered()) {
+        let mut model = Vec::new();
+        for number in 0..100_u8 {
+            volume.write_at(&[number | 1; 5000], model.len() as u64).unwrap();
+            model.extend([number | 1; 5000]);
+            let mut found = vec![0; model.len()];
+            volume.read_exact_at(&mut found, 0).unwrap();
+            assert!(found == model, "append {number}");
+        }
+        let error = volume.flush().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Io(IoError::NoSpace)), "{error}");
+        volume.resize(100_000).unwrap();
+        model.truncate(100_000);
+        volume.write_at(&[7; 3000], 100_000).unwrap();
+        model.extend([7; 3000]);
+        volume.flush().unwrap();
+        assert!(std::fs::read(&path).unwrap() == model);
+        volume.close().unwrap();
+    }
+    assert!(Command::new("umount").arg(directory.path()).status().unwrap().success());
 }
 
 /// After appends that pass the cache, pages change in the cache, and appends reach the next step.
