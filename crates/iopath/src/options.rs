@@ -178,12 +178,12 @@ impl Options {
     /// the write returns. A write that fails at the device may still extend the volume: added bytes that were not
     /// written read as zeroes.
     ///
-    /// A buffered volume writes small appends (64 KiB at most) to its file at once, through the kernel's page cache, until
-    /// those since the last flush exceed a step ([`Options::extend_step`]). So a flush after such appends costs as much as
-    /// with a [`std::fs::File`], and the file ends with the volume. Further appends go to the page cache of the volume, and
-    /// the file grows in steps. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume then truncate the
-    /// file to the size of the volume. After a crash of the program or a power failure, the file may therefore end with
-    /// extra zeroes. Flushed appends are complete.
+    /// A buffered volume writes small appends (64 KiB at most) to its file at once, through the kernel's page cache,
+    /// until those since the last flush exceed a step ([`Options::extend_step`]). So a flush after such appends costs
+    /// as much as with a [`std::fs::File`], and the file ends with the volume. Further appends go to the page cache of
+    /// the volume, and the file grows in steps. [`Volume::flush`](crate::Volume::flush), closing and dropping the
+    /// volume then truncate the file to the size of the volume. After a crash of the program or a power failure, the
+    /// file may therefore end with extra zeroes. Flushed appends are complete.
     ///
     /// If another handle or process has made the file longer meanwhile, the volume leaves the length of the file as it
     /// is. Two handles must not extend one file at the same time. While one handle has unflushed appends, writes of the

@@ -322,7 +322,8 @@ fn threads_append_and_read_concurrently() {
     }
 }
 
-/// A process that dies leaves the page cache of the kernel as it is, also the bytes of appends that pass that of iopath.
+/// A process that dies leaves the page cache of the kernel as it is, also the bytes of appends that pass that of
+/// iopath.
 #[test]
 fn a_killed_process_leaves_what_it_flushed_and_no_other_bytes_than_its_own() {
     const FILE: &str = "IOPATH_TEST_KILLED_FILE";

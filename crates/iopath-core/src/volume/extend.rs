@@ -2,8 +2,8 @@
 //!
 //! - Few small appends before each flush ([`Appends`]): each is written past the cache, by a plain write of the kernel
 //!   that extends the file, and kept in the cache. The file ends with the volume, and a flush has no page to write.
-//! - Otherwise a resize of the file for each append would be slow, and so would be a copy of all bytes in the kernel. So
-//!   the file grows in steps, its end is beyond the end of the volume, and a flush or close truncates it.
+//! - Otherwise a resize of the file for each append would be slow, and so would be a copy of all bytes in the kernel.
+//!   So the file grows in steps, its end is beyond the end of the volume, and a flush or close truncates it.
 //!
 //! ```text
 //!   file    ├──────────────────────────────────────────┤ a multiple of the step, until a flush

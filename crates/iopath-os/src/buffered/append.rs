@@ -1,5 +1,5 @@
-//! Appends that the calling thread writes to the file itself, past the queue, by a plain write that extends the file. The
-//! bytes stay in the page cache. A flush after such appends has no page to write.
+//! Appends that the calling thread writes to the file itself, past the queue, by a plain write that extends the file.
+//! The bytes stay in the page cache. A flush after such appends has no page to write.
 //!
 //! Each write of the last page through the queue takes one I/O for its whole blocks and another for its last bytes, and
 //! a resize of the file. For an append of a few bytes with a flush, the kernel's page cache is cheaper: it holds the

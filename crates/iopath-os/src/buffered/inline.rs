@@ -1,6 +1,6 @@
-//! I/O that the calling thread performs. For most misses without readahead, and for most flushes, no other thread waits.
-//! If such an I/O used the ring, the caller would sleep and another thread would wake it: a thread of the kernel, for a
-//! flush. A plain system call saves these context switches.
+//! I/O that the calling thread performs. For most misses without readahead, and for most flushes, no other thread
+//! waits. If such an I/O used the ring, the caller would sleep and another thread would wake it: a thread of the
+//! kernel, for a flush. A plain system call saves these context switches.
 //!
 //! Such I/O bypasses the queue. So it is used only if the queue would have no effect: no elevator, no log, no write in
 //! flight for which it would have to wait (rule 1 of the path), and for a flush no I/O at all.
@@ -11,20 +11,9 @@ use iopath_core::{Instant, IoError, Op, Page};
 use super::CacheShared;
 use super::state::State;
 use super::wait::Locked;
+use super::waiter::OwnFlush;
 use crate::clock;
 use crate::device::{OWN_SEGMENTS_MAX, flush_now, transfer_now};
-
-/// The device flush of the page cache, which the calling thread performs if it may.
-#[derive(Debug, Default)]
-pub(super) enum OwnFlush {
-    /// It goes to the queue.
-    #[default]
-    Queued,
-    /// The calling thread takes the next one.
-    Wanted,
-    /// The calling thread has taken this one.
-    Taken(IoTag),
-}
 
 impl CacheShared {
     /// Advances the state machine. The calling thread performs the read of `page` if it may.
@@ -63,7 +52,8 @@ impl CacheShared {
         self.act_for_flush(state, State::advance)
     }
 
-    /// Calls `act` for a thread that waits for a flush of the device. The thread performs that flush if `act` begins it.
+    /// Calls `act` for a thread that waits for a flush of the device. The thread performs that flush if `act` begins
+    /// it.
     pub(super) fn act_for_flush<'a>(
         &'a self,
         mut state: Locked<'a>,

@@ -12,8 +12,7 @@ use slab::Slab;
 
 use super::arena::Arena;
 use super::demand::{Demand, MemoryOwner};
-use super::inline::OwnFlush;
-use super::waiter::{Command, Flusher, Owner, Reported, Role, Waiter};
+use super::waiter::{Command, Flusher, OwnFlush, Owner, Reported, Role, Waiter};
 use crate::device::{RealDevice, Watch};
 use crate::election::{Election, Polled, Sleep};
 use crate::memory::Segment;

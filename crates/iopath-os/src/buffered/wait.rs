@@ -160,7 +160,8 @@ impl CacheShared {
         self.reap(state, waiter)
     }
 
-    /// Polls the device for completions. A thread that waits for a flush may perform it, once its writes have completed.
+    /// Polls the device for completions. A thread that waits for a flush may perform it, once its writes have
+    /// completed.
     fn reap<'a>(&'a self, mut state: Locked<'a>, waiter: usize) -> Locked<'a> {
         if state.waiters[waiter].is_flush {
             return self.act_for_flush(state, State::reap);

@@ -1,6 +1,6 @@
 //! The records of threads, requests and commands that wait. The code that waits is in `wait.rs` and `notify.rs`.
 
-use iopath_core::cache::{DirectTag, Outcome};
+use iopath_core::cache::{DirectTag, IoTag, Outcome};
 use iopath_core::{Extent, Op};
 
 use crate::device::Notifier;
@@ -82,4 +82,16 @@ pub(super) enum Flusher {
     Parked(Thread),
     /// It has ended, because the cache was idle.
     Ended,
+}
+
+/// The device flush of the page cache, which the calling thread performs if it may.
+#[derive(Debug, Default)]
+pub(super) enum OwnFlush {
+    /// It goes to the queue.
+    #[default]
+    Queued,
+    /// The calling thread takes the next one.
+    Wanted,
+    /// The calling thread has taken this one.
+    Taken(IoTag),
 }

@@ -1,5 +1,6 @@
 //! Writes that extend the volume: executes the steps of `iopath_core::volume`, which decides whether a write passes the
-//! page cache or the file grows in steps of [`Options::extend_step`](crate::Options::extend_step), and what a flush or close truncates.
+//! page cache or the file grows in steps of [`Options::extend_step`](crate::Options::extend_step), and what a flush or
+//! close truncates.
 
 use super::{Volume, VolumeShared};
 use crate::error::Result;

@@ -1,5 +1,5 @@
-//! I/O that bypasses the queue: the calling thread performs it by a system call of its own. Removes such an I/O from the
-//! steps. The driver decides whether I/O may bypass the queue.
+//! I/O that bypasses the queue: the calling thread performs it by a system call of its own. Removes such an I/O from
+//! the steps. The driver decides whether I/O may bypass the queue.
 
 use super::in_flight::Queued;
 use super::{BufferedPath, Frames, Step};
@@ -10,8 +10,8 @@ use crate::sector::Extent;
 use crate::time::Instant;
 use arrayvec::ArrayVec;
 
-/// A read or write of adjacent pages, and the memory of their frames. The caller executes it, and passes the outcome of the
-/// whole to [`BufferedPath::handle_completion`].
+/// A read or write of adjacent pages, and the memory of their frames. The caller executes it, and passes the outcome of
+/// the whole to [`BufferedPath::handle_completion`].
 #[derive(Debug)]
 pub struct InlineIo<M, const SEGMENTS_MAX: usize> {
     /// Identifies the page I/O.
@@ -46,8 +46,8 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// If the only I/O to be started now is one write, starts it. Removes it from the steps and returns it, unless it has
-    /// more than `SEGMENTS_MAX` segments, or bytes after the last whole block.
+    /// If the only I/O to be started now is one write, starts it. Removes it from the steps and returns it, unless it
+    /// has more than `SEGMENTS_MAX` segments, or bytes after the last whole block.
     pub fn take_lone_write<const SEGMENTS_MAX: usize>(
         &mut self,
         now: Instant,

@@ -253,8 +253,8 @@ impl<F: Frames> BufferedPath<F> {
     }
 
     /// Whether the caller may now write the bytes of an append to the device, past the queue, and which: those of the
-    /// pages that the writer holds. Afterwards, call [`BufferedPath::end_append`], or [`BufferedPath::cancel_append`] if
-    /// the device has refused them.
+    /// pages that the writer holds. Afterwards, call [`BufferedPath::end_append`], or [`BufferedPath::cancel_append`]
+    /// if the device has refused them.
     ///
     /// Not while a write of the cache is in flight: an earlier version of one of these pages may be among them.
     pub fn begin_append(&self, write: &mut BufferedWrite) -> Option<Range<usize>> {
@@ -282,8 +282,8 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// Releases the pages of an append that the caller has not filled, except for [`WritePiece::copy_from`]. They are as
-    /// before the append, which has ended.
+    /// Releases the pages of an append that the caller has not filled, except for [`WritePiece::copy_from`]. They are
+    /// as before the append, which has ended.
     pub fn cancel_append(&mut self, write: &mut BufferedWrite) {
         for piece in write.pieces.drain(..) {
             self.cache.cancel_write(piece.frame);
