@@ -490,7 +490,7 @@ fn appends_to_a_full_filesystem_fail_at_the_flush_and_lose_nothing() {
     }
     let path = directory.path().join("file");
     std::fs::write(&path, []).unwrap();
-    if let Ok(volume) = Volume::open(&path, &buffered()) {
+    if let Ok(volume) = Volume::open(&path, &buffered().cache_bytes(4 << 20)) {
         let mut model = Vec::new();
         for number in 0..100_u8 {
             volume.write_at(&[number | 1; 5000], model.len() as u64).unwrap();
