@@ -64,7 +64,7 @@ impl End {
         let before = self.sizes.iter().take_while(|(event, _)| *event < start).count();
         self.sizes.drain(..before.saturating_sub(1));
         if self.owner.is_none() {
-            self.asked_bytes = self.settled_bytes;
+            self.asked_bytes = self.settled_bytes.max(self.outside_bytes);
         }
     }
 
