@@ -193,7 +193,8 @@ fn is_denied(error: &OpenError) -> bool {
 
 fn code_of(error: &OpenError) -> i32 {
     match error {
-        OpenError::Refused(_) => vars::SQLITE_BUSY,
+        // Another process has locked the file, or another page cache of this process writes to it.
+        OpenError::Refused(_) | OpenError::SecondCache(_) => vars::SQLITE_BUSY,
         OpenError::Memory(_) => vars::SQLITE_NOMEM,
         _ => vars::SQLITE_CANTOPEN,
     }
