@@ -1,16 +1,19 @@
 #!/bin/bash
 # Compares SQLite's speedtest1 over the VFS `unix` and over iopath: speedtest.sh SOURCE DIRECTORY [SIZE [REPETITIONS]]
 # SOURCE is the source tree of SQLite, for example from `apt-get source sqlite3`; databases are in DIRECTORY.
-# Prints a table of medians: wall and CPU seconds of the process. The sides alternate.
+# Prints a table of medians: wall and CPU seconds of the process. The sides alternate. EXTENSION is the built extension, if there is one.
 set -euo pipefail
 source=$(realpath "$1") directory=$(realpath "$2") size=${3:-100} repetitions=${4:-3}
 here=$(dirname "$(realpath "$0")")
-build=$here/target/speedtest
-export EXTENSION=$here/target/release/libiopath_vfs.so
-cargo build --release --manifest-path "$here/Cargo.toml"
+target=${CARGO_TARGET_DIR:-$here/target}
+build=$target/speedtest
+if [ -z "${EXTENSION:-}" ]; then
+  cargo build --release --manifest-path "$here/Cargo.toml"
+  export EXTENSION=$target/release/libiopath_vfs.so
+fi
 mkdir -p "$build"
 if [ ! -x "$build/speedtest1" ]; then
-  (cd "$build" && "$source/configure" --disable-tcl && make sqlite3.c) > "$build/log"
+  (cd "$build" && "$source/configure" --disable-tcl && make sqlite3.c) > "$build/log" 2>&1
   cc -O2 -I"$build" -I"$source" "$here/speedtest.c" "$build/sqlite3.c" -o "$build/speedtest1" -lpthread -ldl -lm
 fi
 

@@ -2,9 +2,9 @@
 
 mod support;
 
-use iopath::{IoError, IoMode, Op, Options, Unaligned, Volume};
 use iopath::source::Extent;
 use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
+use iopath::{IoError, IoMode, Op, Options, Unaligned, Volume};
 use iopath_redb::VolumeBackend;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -83,12 +83,6 @@ impl IopathVfs {
         self.extra_sync.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file, if a connection has it open.
-    fn find(&self, path: &Path) -> Option<Arc<OpenFile>> {
-        let id = self.store.id(path)?;
-        self.files().get(&id).and_then(Weak::upgrade)
-    }
-
     fn open_shared(&self, path: &Path, opening: Opening) -> VfsResult<Arc<OpenFile>> {
         // Locked during the opening, so that two connections never open two volumes.
         let mut files = self.files();
@@ -160,10 +154,11 @@ impl Vfs for IopathVfs {
     fn access(&self, path: &str, flags: AccessFlags) -> VfsResult<bool> {
         let path = path_of(path)?;
         Ok(match flags {
-            AccessFlags::Exists => {
-                let open = self.find(path).map(|file| file.len());
+            // SQLite asks for a journal and a WAL before each read transaction: one system call if there is none.
+            AccessFlags::Exists => self.store.id(path).is_some_and(|id| {
+                let open = self.files().get(&id).and_then(Weak::upgrade).map(|file| file.len());
                 open.or_else(|| self.store.len(path)).is_some_and(|bytes| bytes > 0)
-            }
+            }),
             AccessFlags::Read => self.store.may_access(path, false),
             AccessFlags::ReadWrite => self.store.may_access(path, true),
         })

@@ -54,8 +54,11 @@ impl Side {
             (Step::Open(is_link), connection) => {
                 if connection.is_none() {
                     let path = if *is_link { link(&self.path) } else { self.path.clone() };
-                    let opened =
-                        Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_WRITE, self.vfs)?;
+                    let opened = Connection::open_with_flags_and_vfs(
+                        path,
+                        OpenFlags::SQLITE_OPEN_READ_WRITE,
+                        self.vfs,
+                    )?;
                     // No handler: a lock that is held is an outcome.
                     opened.busy_timeout(std::time::Duration::ZERO)?;
                     opened.execute_batch("pragma cache_size = 10")?;
@@ -90,7 +93,10 @@ fn compare(mode: &str, connections: usize, steps: impl IntoIterator<Item = (usiz
     let mut outcomes = Vec::new();
     for (index, (number, step)) in steps.into_iter().enumerate() {
         let [unix, iopath] = sides.each_mut().map(|side| side.run(number, &step));
-        assert_eq!(unix, iopath, "{mode}, step {index}: {step:?} of connection {number}, after {outcomes:#?}");
+        assert_eq!(
+            unix, iopath,
+            "{mode}, step {index}: {step:?} of connection {number}, after {outcomes:#?}"
+        );
         outcomes.push(format!("{number} {step:?}: {iopath}"));
     }
     outcomes
@@ -156,12 +162,18 @@ fn random_steps_of_several_connections_have_the_results_of_unix() {
     for (index, mode) in JOURNAL_MODES.iter().enumerate() {
         let mut random = StdRng::seed_from_u64(seed.wrapping_add(index as u64));
         let opened = (0..CONNECTIONS).map(|number| (number, Step::Open(number == 1)));
-        let steps: Vec<_> =
-            opened.chain((0..600).map(|_| (random.random_range(0..CONNECTIONS), step(&mut random)))).collect();
+        let steps: Vec<_> = opened
+            .chain((0..600).map(|_| (random.random_range(0..CONNECTIONS), step(&mut random))))
+            .collect();
         let outcomes = compare(mode, CONNECTIONS, steps);
         let (errors, others): (Vec<_>, Vec<_>) =
             outcomes.iter().partition(|outcome| outcome.contains(": error"));
-        assert!(errors.len() > 20 && others.len() > 200, "{mode}: {} errors of {}", errors.len(), outcomes.len());
+        assert!(
+            errors.len() > 20 && others.len() > 200,
+            "{mode}: {} errors of {}",
+            errors.len(),
+            outcomes.len()
+        );
     }
 }
 
@@ -186,7 +198,8 @@ fn step(random: &mut StdRng) -> Step {
             read(&format!("pragma wal_checkpoint({})", modes.choose(random).unwrap()))
         }
         22 => {
-            let others = ["vacuum", "pragma cache_spill = 4", "savepoint one", "release one", "pragma optimize"];
+            let others =
+                ["vacuum", "pragma cache_spill = 4", "savepoint one", "release one", "pragma optimize"];
             execute(others.choose(random).unwrap())
         }
         _ if random.random_bool(0.5) => Step::Close,

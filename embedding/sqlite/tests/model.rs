@@ -2,8 +2,8 @@
 
 mod support;
 
-use iopath::{IoError, Op};
 use iopath::testing::Fault;
+use iopath::{IoError, Op};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rusqlite::ErrorCode;

@@ -2,8 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use iopath::{IoMode, Options, Volume};
 use iopath::testing::{Faults, MemoryConfig, MemoryDisk};
+use iopath::{IoMode, Options, Volume};
 use iopath_vfs::{Files, IopathVfs, Opening, Role, Store};
 use rand::Rng;
 use rand::rngs::StdRng;
