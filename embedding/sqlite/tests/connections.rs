@@ -110,7 +110,8 @@ fn read(sql: &str) -> Step {
     Step::Read(sql.to_owned())
 }
 
-/// One connection writes, the other reads, before, within and after the transaction, also one larger than SQLite's cache.
+/// One connection writes, the other reads: before, within and after the transaction, also one larger than the cache of
+/// SQLite.
 #[test]
 fn a_reader_beside_a_writer_sees_what_it_sees_with_unix() {
     let (writer, reader) = (0, 1);
