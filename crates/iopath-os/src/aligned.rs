@@ -37,6 +37,23 @@ pub struct NoMemory {
 /// A page (at least 4 KiB) is a multiple of every memory alignment that Linux requires for direct I/O
 /// (`stx_dio_mem_align`, usually 4 to 512 bytes). So the start is aligned for every device. The caller must align
 /// offsets into the region. Drop releases the region.
+///
+/// It dereferences to its bytes, and is `AsRef<[u8]>` and `AsMut<[u8]>`:
+///
+/// ```
+/// use iopath_os::AlignedBuf;
+///
+/// fn sum(bytes: impl AsRef<[u8]>) -> u32 {
+///     bytes.as_ref().iter().copied().map(u32::from).sum()
+/// }
+///
+/// let mut block = AlignedBuf::new(4096)?;
+/// block[..3].copy_from_slice(&[1, 2, 3]);
+/// block.as_mut()[4095] = 4;
+/// assert_eq!((block.len(), block.iter().max()), (4096, Some(&4)));
+/// assert_eq!(sum(block), 10);
+/// # Ok::<(), iopath_os::NoMemory>(())
+/// ```
 #[derive(Debug)]
 pub struct AlignedBuf {
     start: NonNull<u8>,

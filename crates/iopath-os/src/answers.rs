@@ -4,7 +4,9 @@
 use std::fs::File;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{FileType, fstat, fstatfs};
+use rustix::fs::fstatfs;
+
+use crate::target::{DeviceNumber, FileStat};
 
 /// The number of filesystems whose answers are kept.
 const FILESYSTEMS_MAX: usize = 64;
@@ -27,7 +29,7 @@ pub(crate) enum Answer {
 /// Identifies a mounted filesystem. The number of its device alone can be that of another one later.
 #[derive(Debug, PartialEq, Eq)]
 struct Filesystem {
-    device: u64,
+    device: DeviceNumber,
     magic: i64,
     blocks: u64,
 }
@@ -39,9 +41,9 @@ impl Answers {
 
     /// The answer for the filesystem of `file`, from `ask` if it is not known. A block device is asked each time: its
     /// driver decides.
-    pub(crate) fn of(&self, file: &File, ask: impl FnOnce() -> Answer) -> bool {
+    pub(crate) fn of(&self, file: &File, stat: &FileStat, ask: impl FnOnce() -> Answer) -> bool {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(filesystem) = Filesystem::of(file) else { return ask().is_yes() };
+        let Some(filesystem) = Filesystem::of(file, stat) else { return ask().is_yes() };
         if let Some((_, answer)) = known().iter().find(|(known, _)| *known == filesystem) {
             return *answer;
         }
@@ -59,20 +61,17 @@ impl Answers {
 }
 
 impl Answer {
-    const fn is_yes(self) -> bool {
+    pub(crate) const fn is_yes(self) -> bool {
         matches!(self, Self::OfFilesystem(true) | Self::OfFile(true))
     }
 }
 
 impl Filesystem {
     /// That of a regular file.
-    fn of(file: &File) -> Option<Self> {
-        let stat = fstat(file).ok()?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return None;
-        }
+    fn of(file: &File, stat: &FileStat) -> Option<Self> {
+        stat.file_bytes()?;
         let facts = fstatfs(file).ok()?;
-        Some(Self { device: stat.st_dev, magic: facts.f_type as i64, blocks: facts.f_blocks as u64 })
+        Some(Self { device: stat.id().device, magic: facts.f_type as i64, blocks: facts.f_blocks as u64 })
     }
 }
 
@@ -83,11 +82,14 @@ mod tests {
     #[test]
     fn files_of_one_filesystem_have_one_answer_and_a_device_has_its_own() {
         let [first, second] = [(), ()].map(|()| tempfile::tempfile().unwrap());
-        let answers = Answers::new();
-        assert!(!answers.of(&first, || Answer::OfFile(false)), "that of the file alone");
-        let answer = Answer::OfFilesystem;
-        assert!(answers.of(&first, || answer(true)) && answers.of(&second, || unreachable!("it is known")));
+        let known = Answers::new();
+        let ask =
+            |file: &File, answer: &dyn Fn() -> Answer| known.of(file, &FileStat::of(file).unwrap(), answer);
+        assert!(!ask(&first, &|| Answer::OfFile(false)), "that of the file alone");
+        let answer: fn(bool) -> Answer = Answer::OfFilesystem;
+        let is_known: &dyn Fn() -> Answer = &|| unreachable!("it is known");
+        assert!(ask(&first, &|| answer(true)) && ask(&second, is_known));
         let device = File::open("/dev/null").unwrap();
-        assert!(answers.of(&device, || answer(true)) && !answers.of(&device, || answer(false)));
+        assert!(ask(&device, &|| answer(true)) && !ask(&device, &|| answer(false)));
     }
 }

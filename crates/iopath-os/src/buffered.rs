@@ -34,6 +34,7 @@ mod poller;
 mod read;
 mod report;
 mod requests;
+mod shared_flusher;
 mod state;
 mod wait;
 mod waiter;
@@ -61,6 +62,7 @@ use arena::Arena;
 use counter::Counter;
 use kept::MadeFor;
 use report::Reporter;
+use shared_flusher::Background;
 use state::{DeviceFrames, State};
 use wait::Locked;
 
@@ -73,6 +75,7 @@ pub use iopath_core::buffered::Advice;
 pub use kept::KeptPages;
 pub use report::WriteBackError;
 pub use requests::{BorrowedBytes, CacheQueue, CacheRequest, Completed};
+pub use shared_flusher::SharedFlusher;
 
 /// The configuration of a buffered volume.
 #[derive(Debug)]
@@ -182,8 +185,11 @@ struct CacheShared {
     failed_resizes: AtomicU64,
     borrowed_hits: Counter,
     made_for: MadeFor,
-    has_flusher: AtomicBool,
+    /// Whether a flusher runs or will visit the cache.
+    has_flusher: Arc<AtomicBool>,
     flusher: Mutex<Option<JoinHandle<()>>>,
+    /// The flusher that it shares with other caches. Then it has none of its own.
+    background: Option<Background>,
     poller: Mutex<Option<JoinHandle<()>>>,
     reporter: OnceLock<Reporter>,
     state: Mutex<State>,
@@ -235,6 +241,7 @@ impl Buffered {
         assert!(jobs == 0, "the runner already has {jobs} jobs in flight");
         let hot = Arc::clone(path.cache().hot());
         let failed_resizes = path.failed_resizes();
+        let background = config.demand.as_ref().map(|demand| Background::new(demand.flusher()));
         let state = State::new(runner, path, Arc::clone(&arena), config.tail, config.demand);
         let shared = CacheShared {
             hot,
@@ -246,8 +253,9 @@ impl Buffered {
             failed_resizes: AtomicU64::new(failed_resizes),
             borrowed_hits: Counter::default(),
             made_for,
-            has_flusher: AtomicBool::new(false),
+            has_flusher: Arc::clone(&state.has_flusher),
             flusher: Mutex::new(None),
+            background,
             poller: Mutex::new(None),
             reporter: OnceLock::new(),
             state: Mutex::new(state),
@@ -279,6 +287,11 @@ impl Buffered {
             readahead: *state.path.readahead().stats(),
             readahead_bytes: state.path.readahead().distance_bytes(),
         }
+    }
+
+    /// Whether every write that has ended is on the medium, and none is in progress.
+    pub fn is_flushed(&self) -> bool {
+        self.shared.lock().path.cache().is_flushed()
     }
 
     /// The counters of the queue between cache and device.
@@ -330,6 +343,7 @@ impl Drop for Buffered {
         let is_abandoned = state.is_abandoned;
         drop(state);
         self.shared.stop_poller();
+        self.shared.background.iter().for_each(Background::stop);
         let flusher = self.shared.flusher.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(flusher) = flusher {
             flusher.thread().unpark();

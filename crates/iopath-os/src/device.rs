@@ -3,6 +3,7 @@
 mod completed;
 mod fault;
 mod inline;
+mod lazy;
 mod mapped;
 mod memory;
 mod notifier;
@@ -25,6 +26,7 @@ use crate::memory::Segment;
 pub use fault::{Faults, Faulty};
 pub use inline::{DeviceRequest, Execute, InlineDevice};
 pub use iopath_core::Fault;
+pub use lazy::Lazy;
 pub use mapped::{FileMap, FileMapError, Mapped, MappedError};
 pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail};
 pub use notifier::Notifier;

@@ -104,6 +104,11 @@ pub enum OpenError {
 }
 
 impl Engine {
+    /// The limits that the devices of every engine keep.
+    pub fn limits(limits: &Limits, config: &EngineConfig) -> Limits {
+        UringConfig::limits(ThreadsConfig::limits(config.depth, limits).depth_max, limits)
+    }
+
     /// A device for the calling thread only, which is the fastest kind.
     ///
     /// # Errors

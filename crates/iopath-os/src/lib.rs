@@ -38,7 +38,7 @@ pub mod ublk;
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{
     Advice, Appended, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheBudget,
-    CacheQueue, CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard,
+    CacheQueue, CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard, SharedFlusher,
     WriteBackError,
 };
 pub use child::keep_child_status;
@@ -46,11 +46,11 @@ pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
     AnyThread, DEVICES, DeviceKind, DeviceRequest, Execute, Fault, Faults, Faulty, FileMap, FileMapError,
-    Incoming, InlineDevice, Losses, Mapped, MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail,
-    Notifier, Null, OneThread, Outgoing, RealDevice, Remote, RemoteAddress, RemoteDevice, RemoteEncryption,
-    RemoteError, RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket,
-    RingPool, Striped, StripedError, Threads, ThreadsConfig, Timed, Timing, Uring, UringConfig, WaitError,
-    Watch, WeakRemote,
+    Incoming, InlineDevice, Lazy, Losses, Mapped, MappedError, MemoryConfig, MemoryDevice, MemoryDisk,
+    MemoryTail, Notifier, Null, OneThread, Outgoing, RealDevice, Remote, RemoteAddress, RemoteDevice,
+    RemoteEncryption, RemoteError, RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession,
+    RemoteSocket, RingPool, Striped, StripedError, Threads, ThreadsConfig, Timed, Timing, Uring, UringConfig,
+    WaitError, Watch, WeakRemote,
 };
 pub use engine::{
     Comparison, Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Rate, Reason, UnknownEngine,
@@ -59,7 +59,7 @@ pub use errno::{io_error_of, system_error};
 pub use huge_pages::HugePages;
 pub use io_buf::{AnyBuf, IoBuf, IoBufMut, JobBuf, init_of, space_bytes, usable_bytes, zeroed};
 pub use jobs::{CompletedJob, Job, Refused};
-pub use limits::{Geometry, REQUEST_BYTES, file_size_limit, limits_of};
+pub use limits::{Geometry, REQUEST_BYTES, file_size_limit, limits_of, limits_of_open};
 pub use locked::LockedMemory;
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use iopath_core::{Limits, SECTOR_BYTES};
@@ -12,6 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::answers::{Answer, Answers};
+use crate::target::{DeviceNumber, FileStat};
 
 /// Properties of a target that the caller has discovered.
 #[derive(Debug, Clone, Copy)]
@@ -60,16 +60,30 @@ pub fn file_size_limit() -> u64 {
 /// block device.
 pub fn limits_of(fd: impl AsFd, geometry: &Geometry) -> io::Result<Limits> {
     let file = fs::File::from(fd.as_fd().try_clone_to_owned()?);
-    let metadata = file.metadata()?;
     let flags = rustix::fs::fcntl_getfl(&file)?;
-    let kind = metadata.file_type();
-    let (bytes, rules) = if kind.is_file() {
-        (metadata.len(), Rules::of_file(&file, metadata.len(), flags))
-    } else if kind.is_block_device() {
-        let queue = queue_directory(metadata.rdev());
-        (rustix::fs::seek(&file, SeekFrom::End(0))?, Rules::of_disk(queue.as_deref(), flags))
-    } else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"));
+    limits_of_open(&file, &FileStat::of(&file)?, flags, geometry)
+}
+
+/// Does the same as [`limits_of`], with the properties of the open file and its flags.
+///
+/// # Errors
+/// Returns the errors of [`limits_of`].
+pub fn limits_of_open(
+    file: &fs::File,
+    stat: &FileStat,
+    flags: OFlags,
+    geometry: &Geometry,
+) -> io::Result<Limits> {
+    let (bytes, rules) = match (stat.file_bytes(), stat.device()) {
+        (Some(bytes), _) => (bytes, Rules::of_file(file, stat, bytes, flags)),
+        (_, Some(device)) => {
+            let queue = queue_directory(device);
+            (rustix::fs::seek(file, SeekFrom::End(0))?, Rules::of_disk(queue.as_deref(), flags))
+        }
+        (None, None) => {
+            let reason = "neither a regular file nor a block device";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
     };
     let block = u64::from(geometry.logical_block_bytes.max(SECTOR_BYTES as u32));
     Ok(Limits {
@@ -95,9 +109,9 @@ struct Rules {
 }
 
 impl Rules {
-    fn of_file(file: &fs::File, bytes: u64, flags: OFlags) -> Self {
-        let bytes_max =
-            if is_writable(flags) && takes_holes(file, bytes) { FILE_FALLOCATE_BYTES_MAX } else { 0 };
+    fn of_file(file: &fs::File, stat: &FileStat, bytes: u64, flags: OFlags) -> Self {
+        let may_punch = is_writable(flags) && takes_holes(file, stat, bytes);
+        let bytes_max = if may_punch { FILE_FALLOCATE_BYTES_MAX } else { 0 };
         Self { discard_bytes_max: bytes_max, write_zeroes_bytes_max: bytes_max, volatile_cache: true }
     }
 
@@ -127,9 +141,9 @@ fn is_writable(flags: OFlags) -> bool {
 
 /// Whether the file supports holes. The first file of each filesystem is tested. That sets mtime and ctime, by which
 /// programs see that a file has changed.
-fn takes_holes(file: &fs::File, bytes: u64) -> bool {
+fn takes_holes(file: &fs::File, stat: &FileStat, bytes: u64) -> bool {
     static KNOWN: Answers = Answers::new();
-    KNOWN.of(file, || asks_holes(file, bytes))
+    KNOWN.of(file, stat, || asks_holes(file, bytes))
 }
 
 /// Makes a hole far past the end of the file, which changes no byte. Blocks that were allocated in advance lie directly
@@ -148,9 +162,8 @@ fn asks_holes(file: &fs::File, bytes: u64) -> Answer {
 }
 
 /// The `queue` directory of the disk with this block device number, or of the disk of this partition.
-fn queue_directory(device: u64) -> Option<PathBuf> {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let disk = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
+fn queue_directory(device: DeviceNumber) -> Option<PathBuf> {
+    let disk = Path::new("/sys/dev/block").join(device.to_string());
     [disk.join("queue"), disk.join("../queue")].into_iter().find(|path| path.is_dir())
 }
 

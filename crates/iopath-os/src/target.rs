@@ -14,6 +14,7 @@ pub mod mounts;
 pub mod residency;
 pub mod roots;
 pub mod signature;
+mod stat;
 pub mod swaps;
 mod transform;
 mod usage;
@@ -37,6 +38,7 @@ pub use guard::{FileLock, Refusal, lock, may_overwrite, open_exclusive, refusals
 pub use known::KnownFilesystems;
 pub use residency::{Residency, ResidencyError, drop_cached, drop_cached_down_to, residency};
 pub use roots::{DeviceNumber, FileId, Roots, TableError};
+pub use stat::FileStat;
 pub use transform::{Effect, Transform};
 pub use users::Users;
 pub use version::{FileVersion, Look};

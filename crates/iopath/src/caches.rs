@@ -5,6 +5,7 @@ use crate::error::OpenError;
 use iopath_os::target::{DeviceNumber, FileId};
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +14,7 @@ static WRITTEN: LazyLock<Mutex<HashMap<Identity, usize>>> = LazyLock::new(Mutex:
 
 /// A file under any path or hard link, or a device under any name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Identity {
+pub(crate) enum Identity {
     File(FileId),
     Device(DeviceNumber),
 }
@@ -31,7 +32,7 @@ impl CachedWriter {
     /// [`OpenError::SecondCache`] if one of the files has a writable page cache, unless `may_be_second`.
     pub(crate) fn new(files: &[Arc<File>], may_be_second: bool, path: &Path) -> Result<Self, OpenError> {
         // A file that the system does not describe cannot be recognised.
-        let files: Vec<Identity> = files.iter().filter_map(|file| identity(file)).collect();
+        let files: Vec<Identity> = files.iter().filter_map(|file| Identity::of(file).ok()).collect();
         let mut written = lock();
         if !may_be_second && files.iter().any(|file| written.contains_key(file)) {
             return Err(OpenError::SecondCache(path.to_owned()));
@@ -57,9 +58,11 @@ impl Drop for CachedWriter {
     }
 }
 
-fn identity(file: &File) -> Option<Identity> {
-    let about = file.metadata().ok()?;
-    Some(DeviceNumber::of(&about).map_or_else(|| Identity::File(FileId::from(&about)), Identity::Device))
+impl Identity {
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        let about = file.metadata()?;
+        Ok(DeviceNumber::of(&about).map_or_else(|| Self::File(FileId::from(&about)), Self::Device))
+    }
 }
 
 fn lock() -> MutexGuard<'static, HashMap<Identity, usize>> {

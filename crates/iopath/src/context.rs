@@ -7,15 +7,13 @@ mod life;
 mod share;
 mod writer;
 
-use iopath_os::target::{DeviceNumber, KnownFilesystems, Target, TargetError};
-use iopath_os::{Buffered, BufferedConfig, CacheBudget, Demand, Engine, Fallback, KeptPages, RingPool};
+use iopath_os::{Buffered, BufferedConfig, CacheBudget, Demand, KeptPages, RingPool};
 use keeper::Notifier;
 use kept::{Evicted, KeptCaches};
 pub(crate) use life::Life;
 use share::Share;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use writer::Writer;
 use writer::Writers;
@@ -37,10 +35,8 @@ const KEPT_PART: u64 = 4;
 /// A cache that must give memory evicts its coldest clean pages. Dirty and borrowed pages stay, so the memory in use
 /// can exceed the limit until they are written back or returned: no read waits for memory of another volume.
 ///
-/// Opening many volumes is cheap. The context inspects each filesystem once, and a volume opens its cache and its
-/// engine at its first I/O, except the first volume of a filesystem.
-///
-/// Volumes that use `io_uring` take rings that closed volumes have left. The pages of closed volumes can be kept, too
+/// Volumes that use `io_uring` take rings that closed volumes have left. If more than 16 volumes have rings, a volume
+/// without I/O in flight leaves its ring to others. The pages of closed volumes can be kept, too
 /// ([`Context::keep_closed`]).
 ///
 /// A clone is a handle of the same context.
@@ -93,21 +89,9 @@ pub struct ContextStats {
 
 #[derive(Debug)]
 struct Shared {
-    filesystems: KnownFilesystems,
-    engines: Mutex<Vec<(EngineKey, KnownEngine)>>,
     notifier: Arc<Notifier>,
     members: Arc<Mutex<Members>>,
     rings: RingPool,
-}
-
-/// The volumes that use the same engine: those on one device, with the same options of the engine.
-pub(crate) type EngineKey = (DeviceNumber, Engine, u32);
-
-/// The engine that the first volume of a device uses.
-#[derive(Debug, Clone)]
-pub(crate) struct KnownEngine {
-    pub(crate) engine: &'static str,
-    pub(crate) fallback: Option<Fallback>,
 }
 
 /// The caches of a context.
@@ -164,8 +148,6 @@ impl Context {
         let notifier = Arc::<Notifier>::default();
         let ring_notifier = Arc::clone(&notifier);
         let shared = Shared {
-            filesystems: KnownFilesystems::default(),
-            engines: Mutex::default(),
             notifier,
             members: Arc::new(Mutex::new(members)),
             rings: RingPool::new(move || ring_notifier.watch_rings()),
@@ -270,24 +252,6 @@ impl Context {
         drop(members);
         drop(evicted);
         (Member { context: self.clone(), number, life }, kept)
-    }
-
-    /// The properties of a target.
-    pub(crate) fn inspect(&self, path: &Path) -> Result<Target, TargetError> {
-        self.shared.filesystems.inspect(path)
-    }
-
-    /// The engine of volumes that are open.
-    pub(crate) fn known_engine(&self, key: &EngineKey) -> Option<KnownEngine> {
-        let engines = self.shared.engines.lock().unwrap_or_else(PoisonError::into_inner);
-        engines.iter().find(|(known, _)| known == key).map(|(_, engine)| engine.clone())
-    }
-
-    pub(crate) fn record_engine(&self, key: EngineKey, engine: KnownEngine) {
-        let mut engines = self.shared.engines.lock().unwrap_or_else(PoisonError::into_inner);
-        if !engines.iter().any(|(known, _)| *known == key) {
-            engines.push((key, engine));
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Members> {

@@ -263,7 +263,7 @@ pub enum ErrorKind {
     Wait,
     /// A further thread needs an engine, and none could be started.
     Thread,
-    /// The page cache of a volume in a context cannot be opened at its first I/O.
+    /// The page cache cannot be opened at the first I/O.
     Cache,
     /// The volume has no page cache.
     NotBuffered,

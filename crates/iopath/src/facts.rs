@@ -3,6 +3,7 @@
 use iopath_os::Fallback;
 use iopath_os::target::Target;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The facts of a volume: [`Volume::facts`](crate::Volume::facts).
 #[derive(Debug, Clone)]
@@ -18,10 +19,11 @@ pub struct Facts {
     pub memory_align_bytes: u32,
     /// The longest request, in bytes; longer I/O is split.
     pub request_bytes_max: u64,
-    /// The engine: `uring`, `threads`, `memory` or `remote`. In a context, the first I/O may find another one.
+    /// The engine: `uring`, `threads`, `memory` or `remote`. A volume whose
+    /// page cache opens it later has that of earlier volumes on the device, and may find another one.
     pub engine: &'static str,
     /// The reason for a fallback to another engine: one line for the user of the program.
     pub fallback: Option<Fallback>,
     /// The target: filesystem, disk, scheduler.
-    pub target: Target,
+    pub target: Arc<Target>,
 }

@@ -92,6 +92,7 @@ mod caches;
 mod context;
 mod error;
 mod facts;
+mod known_engines;
 mod latency_counts;
 #[cfg(feature = "metrics")]
 mod metric_values;
@@ -168,7 +169,7 @@ pub mod stats {
 /// Stripes (RAID 0) of several targets: [`Volume::open_stripe`].
 #[cfg(feature = "stripe")]
 pub mod stripe {
-    pub use crate::source::stripe::Member;
+    pub use crate::source::Member;
     pub use iopath_core::StripeError;
     pub use iopath_os::StripedError;
 }

@@ -18,7 +18,7 @@ pub(crate) struct OpenEvent {
 }
 
 impl OpenEvent {
-    /// A volume is open. In a context, its page cache may open an engine later.
+    /// A volume is open. Its page cache may open an engine later.
     pub(crate) fn new(facts: &Facts) -> Self {
         engine_opened(facts);
         #[cfg(feature = "tracing")]

@@ -6,14 +6,15 @@ use crate::queues::{Queue, SharedDevice};
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::thread_number;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{PoisonError, TryLockError};
+use std::sync::{OnceLock, PoisonError, TryLockError};
 
 /// The maximum number of threads with concurrent blocking I/O on one volume; further threads wait.
 const SHARDS: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Shards {
-    shards: Box<[Shard]>,
+    /// Most volumes with a page cache have none.
+    shards: OnceLock<Box<[Shard]>>,
     /// Not zero while other calls than I/O lock shards. A thread then waits for its own shard: it would create an
     /// unnecessary queue and engine in another one.
     lockers: AtomicU32,
@@ -30,10 +31,15 @@ struct Shard {
 impl Shards {
     /// Shards; `first` is the queue of the calling thread, if it has one.
     pub(crate) fn new(first: Option<Queue<SharedDevice>>) -> Self {
-        let shards =
-            Self { shards: (0..SHARDS).map(|_| Shard::default()).collect(), lockers: AtomicU32::new(0) };
-        *shards.claim() = first.map(Box::new);
+        let shards = Self { shards: OnceLock::new(), lockers: AtomicU32::new(0) };
+        if let Some(first) = first {
+            *shards.claim() = Some(Box::new(first));
+        }
         shards
+    }
+
+    fn all(&self) -> &[Shard] {
+        self.shards.get_or_init(|| (0..SHARDS).map(|_| Shard::default()).collect())
     }
 
     /// Calls `act` with the queue of the calling thread. `make` creates the queue if there is none.
@@ -54,21 +60,21 @@ impl Shards {
     /// only one thread calls this at a time.
     pub(crate) fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
         let _locker = self.add_locker();
-        let _locked: Vec<_> = self.shards.iter().map(Shard::lock).collect();
+        let _locked: Vec<_> = self.all().iter().map(Shard::lock).collect();
         act()
     }
 
     /// Runs `act` as [`Shards::alone`] does. `None` if a thread is in blocking I/O.
     pub(crate) fn try_alone<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
         let _locker = self.add_locker();
-        let locked: Option<Vec<_>> = self.shards.iter().map(Shard::try_lock).collect();
+        let locked: Option<Vec<_>> = self.all().iter().map(Shard::try_lock).collect();
         locked.as_ref().map(|_| act())
     }
 
     /// Calls `look` with each queue, one after another: each while no thread is in blocking I/O with it.
     pub(crate) fn for_each(&self, mut look: impl FnMut(&Queue<SharedDevice>)) {
         let _locker = self.add_locker();
-        for shard in &self.shards {
+        for shard in self.shards.get().into_iter().flatten() {
             if let Some(queue) = &*shard.lock() {
                 look(queue);
             }
@@ -82,13 +88,14 @@ impl Shards {
 
     /// Locks the thread's own shard, or the next free one. Waits for its own shard if none is free.
     fn claim(&self) -> MutexGuard<'_, Option<Box<Queue<SharedDevice>>>> {
+        let shards = self.all();
         let own = thread_number() % SHARDS;
         let free = (0..SHARDS).find_map(|step| {
             let may_try = step == 0 || self.lockers.load(Ordering::SeqCst) == 0;
-            let runner = &self.shards[(own + step) % SHARDS].runner;
+            let runner = &shards[(own + step) % SHARDS].runner;
             may_try.then(|| runner.try_lock().ok()).flatten()
         });
-        free.unwrap_or_else(|| self.shards[own].lock())
+        free.unwrap_or_else(|| shards[own].lock())
     }
 }
 

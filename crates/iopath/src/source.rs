@@ -5,6 +5,9 @@
 //! batches, futures, I/O schedulers and faults. A source needs its [`Limits`] and a device; every other method has a
 //! default.
 //!
+//! The storage of this crate is a source, too: [`open`] of a file or block device, [`memory`], [`remote`], [`stripe`] and
+//! [`mapped`]. So a stripe or a mapped file can be on any source, and a source of the program can use another one.
+//!
 //! | the device | for |
 //! |---|---|
 //! | [`InlineDevice`] over an [`Execute`] | storage that executes a request at once, in the calling thread |
@@ -51,26 +54,55 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(crate) mod file;
+mod file;
+mod file_tail;
+mod forward;
+mod limits;
 #[cfg(feature = "mapped")]
-pub(crate) mod mapped;
+mod mapped;
 #[cfg(feature = "testing")]
-pub(crate) mod memory;
+mod memory;
+mod public;
 #[cfg(any(feature = "mapped", feature = "stripe"))]
 mod ranges;
 #[cfg(feature = "remote")]
-pub(crate) mod remote;
+mod remote;
 #[cfg(feature = "stripe")]
-pub(crate) mod stripe;
+mod stripe;
 
 use crate::error::OpenError;
+use iopath_core::QueueConfig;
+use iopath_os::target::Target;
 use iopath_os::{BufferPool, EngineConfig, Fallback, Faults, Faulty, RingPool, io_error_of};
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub(crate) use file::FileSource;
+pub(crate) use limits::{SIZE_BYTES_MAX, limits_of};
+#[cfg(feature = "mapped")]
+pub(crate) use mapped::MappedSource;
+#[cfg(feature = "testing")]
+pub(crate) use memory::MemorySource;
+#[cfg(feature = "remote")]
+pub(crate) use remote::RemoteSource;
+#[cfg(feature = "stripe")]
+pub(crate) use stripe::StripeSource;
+
+#[cfg(feature = "mapped")]
+pub use public::mapped;
+#[cfg(feature = "testing")]
+pub use public::memory;
+pub use public::open;
+#[cfg(feature = "remote")]
+pub use public::remote;
+#[cfg(feature = "stripe")]
+pub use public::stripe;
+#[cfg(feature = "stripe")]
+pub use stripe::Member;
 
 pub use iopath_core::{
     BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, Limits, Op, Sector, Segments, Tag,
@@ -198,6 +230,30 @@ pub trait Source: fmt::Debug + Send + Sync {
         self.file().into_iter().cloned().collect()
     }
 
+    /// Whether no other source uses other parts of the same [`Source::files`]. Then a second volume of the process that
+    /// writes one of these files through a page cache is refused
+    /// ([`OpenError::SecondCache`](crate::OpenError::SecondCache)). Default: not certain.
+    fn has_whole_files(&self) -> bool {
+        false
+    }
+
+    /// The target of the volume ([`Facts::target`](crate::Facts::target)). Default: storage of a program, of this name
+    /// and size.
+    fn target(&self) -> Arc<Target> {
+        Arc::new(Target::of_program(self.name(), self.size_bytes()))
+    }
+
+    /// The requests at the device of a queue that all threads share. Further ones wait in the elevator. Default: 32.
+    fn device_depth(&self) -> u32 {
+        QueueConfig::DEVICE_DEPTH
+    }
+
+    /// Whether all sources with the same kind and device in [`Source::target`] have devices of one engine. When one of
+    /// their volumes has opened its page cache, the others open theirs at the first I/O. Default: not certain.
+    fn shares_engine(&self) -> bool {
+        false
+    }
+
     /// The reason of the last failure, for the text of errors with [`IoError::Disconnected`]. Default: `None`.
     fn failure(&self) -> Option<String> {
         None
@@ -241,6 +297,11 @@ impl<D: ?Sized> OpenedDevice<D> {
         Self { device, engine: PROGRAM, fallback: None }
     }
 
+    /// The device, for a device of the program that uses it.
+    pub fn into_device(self) -> Box<D> {
+        self.device
+    }
+
     /// A device of this crate.
     #[cfg(any(feature = "remote", feature = "testing"))]
     pub(crate) const fn of(device: Box<D>, engine: &'static str) -> Self {
@@ -277,7 +338,7 @@ impl SourceError {
 }
 
 /// Opens a device with faults, if there are any.
-pub(crate) fn open(
+pub(crate) fn open_device(
     source: &dyn Source,
     faults: Option<&Faults>,
     setup: &DeviceSetup,
@@ -289,8 +350,8 @@ pub(crate) fn open(
     Ok(opened)
 }
 
-/// Does the same as [`open`], for a device that stays on the calling thread.
-pub(crate) fn open_local(
+/// Does the same as [`open_device`], for a device that stays on the calling thread.
+pub(crate) fn open_local_device(
     source: &dyn Source,
     faults: Option<&Faults>,
     setup: &DeviceSetup,
@@ -300,4 +361,10 @@ pub(crate) fn open_local(
         opened.device = Box::new(Faulty::new(opened.device, faults));
     }
     Ok(opened)
+}
+
+/// For `map_err`: the error of a system call on `path`, with the attempted action.
+fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::System { path, what, source }
 }

@@ -5,44 +5,38 @@ pub(crate) mod cache;
 pub(crate) mod threading;
 
 use crate::caches::CachedWriter;
-use crate::context::{EngineKey, KnownEngine, Writer};
+use crate::context::Writer;
 use crate::error::OpenError;
+use crate::facts::Facts;
+use crate::known_engines::{EngineKey, KnownEngine};
+use crate::observe;
 use crate::options::Options;
 use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tuning};
-use crate::source::file::{FileSource, device_depth};
 #[cfg(feature = "mapped")]
-use crate::source::mapped::MappedSource;
-#[cfg(feature = "testing")]
-use crate::source::memory::MemorySource;
-#[cfg(feature = "remote")]
-use crate::source::remote::RemoteSource;
+use crate::source::MappedSource;
+use crate::source::{self, DeviceSetup, FileSource, OpenedDevice, Source};
 #[cfg(feature = "stripe")]
-use crate::source::stripe::{Member, StripeSource};
-use crate::source::{self, DeviceSetup, OpenedDevice, Source};
-use iopath_core::{Limits, QueueConfig, SECTOR_BYTES};
+use crate::source::{Member, StripeSource};
+use iopath_core::{Limits, QueueConfig};
 #[cfg(feature = "mapped")]
 use iopath_os::FileMap;
-#[cfg(feature = "testing")]
-use iopath_os::MemoryDisk;
-#[cfg(feature = "remote")]
-use iopath_os::Remote;
-use iopath_os::target::{self, FileId, FileLock, Kind, Target};
-use iopath_os::{BufferPool, Fallback, Faults, RealDevice, Runner};
+use iopath_os::target::{FileId, FileLock, Target};
+use iopath_os::{BufferPool, Engine, Fallback, Faults, Lazy, RealDevice, Runner};
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The maximum number of buffers of a vectored read or write that are in flight together.
 const VECTORED_MAX: u32 = 32;
 
 /// An open source, with its limits and options.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent properties, each set by its name")]
 pub(crate) struct Storage {
-    pub(crate) source: Box<dyn Source>,
+    pub(crate) source: Arc<dyn Source>,
     /// Injected into the devices of the source. Those of a mapped file are below the mapping.
     faults: Option<Faults>,
     pub(crate) limits: Limits,
+    pub(crate) target: Arc<Target>,
     pub(crate) options: Options,
     pub(crate) tuning: Tuning,
     /// Whether the last block is written whole. (In a plain file, that would extend the file. The device of a remote
@@ -52,68 +46,42 @@ pub(crate) struct Storage {
     pub(crate) write_unit_bytes: u64,
     /// Whether appends extend it in steps.
     pub(crate) extends_in_steps: bool,
-    /// Whether the engine of this source is that of others on the same device.
-    shares_engine: bool,
-    /// Whether no other source uses other parts of the same files.
-    has_whole_files: bool,
+}
+
+/// How a page cache opens its engine at the first request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Later<'a> {
+    /// The engine of earlier volumes on the device.
+    pub(crate) known: &'a KnownEngine,
+    /// The facts of the volume, with that engine.
+    pub(crate) facts: &'a Facts,
+    /// Gets the facts with the engine that was opened.
+    pub(crate) found: &'a Arc<OnceLock<Facts>>,
 }
 
 impl Storage {
-    /// A source with the limits of the volume.
-    fn of(
-        source: Box<dyn Source>,
-        limits: Limits,
-        device_depth: u32,
-        options: &Options,
-    ) -> Result<Self, OpenError> {
-        let tuning = Tuning::new(options.elevator_spec()?, options.device_depth.unwrap_or(device_depth));
+    /// A source with the options of a volume. Injects their faults.
+    pub(crate) fn of(source: Arc<dyn Source>, options: &Options) -> Result<Self, OpenError> {
+        let target = source.target();
+        let limits = source::limits_of(&*source, &target, options)?;
+        let device_depth = options.device_depth.unwrap_or_else(|| source.device_depth());
         Ok(Self {
             faults: options.faults.clone(),
             limits,
+            target,
             options: options.clone(),
-            tuning,
+            tuning: Tuning::new(options.elevator_spec()?, device_depth),
             writes_last_block: source.writes_last_block(),
             write_unit_bytes: source.write_unit_bytes().max(1),
             extends_in_steps: source.length_now().is_some(),
-            shares_engine: false,
-            has_whole_files: false,
             source,
         })
     }
 
-    pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, Target), OpenError> {
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
         // Before a file is created.
         options.elevator_spec()?;
-        let (file, target) = FileSource::open(path, options)?;
-        Self::of_file(file, target, options)
-    }
-
-    /// A file that the program has opened.
-    pub(crate) fn from_file(file: File, options: &Options) -> Result<(Self, Target), OpenError> {
-        let (file, target) = FileSource::from_file(file, options)?;
-        Self::of_file(file, target, options)
-    }
-
-    fn of_file(file: FileSource, target: Target, options: &Options) -> Result<(Self, Target), OpenError> {
-        let (limits, device_depth) = (file.limits(), device_depth(&target));
-        let shares_engine = target.kind == Kind::RegularFile;
-        let storage = Self::of(Box::new(file), limits, device_depth, options)?;
-        Ok((Self { shares_engine, has_whole_files: true, ..storage }, target))
-    }
-
-    #[cfg(feature = "testing")]
-    pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
-        let (memory, target) = MemorySource::open(disk, options);
-        let limits = memory.limits();
-        let storage = Self::of(Box::new(memory), limits, QueueConfig::DEVICE_DEPTH, options)?;
-        Ok((Self { shares_engine: true, ..storage }, target))
-    }
-
-    #[cfg(feature = "remote")]
-    pub(crate) fn remote(remote: &Remote, options: &Options) -> Result<(Self, Target), OpenError> {
-        let (remote, target) = RemoteSource::open(remote, options)?;
-        let limits = remote.limits();
-        Ok((Self::of(Box::new(remote), limits, QueueConfig::DEVICE_DEPTH, options)?, target))
+        Self::of(Arc::new(FileSource::open(path, options)?), options)
     }
 
     #[cfg(feature = "stripe")]
@@ -121,58 +89,19 @@ impl Storage {
         members: &[Member<'_>],
         chunk_bytes: u64,
         options: &Options,
-    ) -> Result<(Self, Target), OpenError> {
+    ) -> Result<Self, OpenError> {
         // Before a file is created.
         options.elevator_spec()?;
-        let (stripe, target) = StripeSource::open(members, chunk_bytes, options)?;
-        let (limits, device_depth) = (stripe.limits(), stripe.device_depth());
-        let storage = Self::of(Box::new(stripe), limits, device_depth, options)?;
-        Ok((Self { has_whole_files: true, ..storage }, target))
+        Self::of(Arc::new(StripeSource::open(members, chunk_bytes, options)?), options)
     }
 
-    /// A source of the program.
-    pub(crate) fn own(source: Box<dyn Source>, options: &Options) -> Result<(Self, Target), OpenError> {
-        let target = Target::of_program(source.name(), source.size_bytes());
-        let mut limits = source.limits();
-        check(&limits, &target)?;
-        let block = u64::from(limits.logical_block_bytes);
-        if let Some(bytes) = options.request_bytes_max {
-            limits.request_bytes_max = (bytes.min(limits.request_bytes_max) / block * block).max(block);
-        }
-        if !options.write {
-            (limits.discard_bytes_max, limits.write_zeroes_bytes_max) = (0, 0);
-        }
-        if options.lock {
-            for file in source.files() {
-                target::lock(&target, &file, options.write)?;
-            }
-        }
-        Ok((Self::of(source, limits, QueueConfig::DEVICE_DEPTH, options)?, target))
-    }
-
-    /// The same source under a mapped file.
+    /// The same source under a mapped file. Its faults stay below the mapping.
     #[cfg(feature = "mapped")]
-    pub(crate) fn mapped(self, mut target: Target, file: &FileMap) -> Result<(Self, Target), OpenError> {
-        // Refuse a map that does not fit before an engine is opened.
-        file.limits_on(&self.limits)?;
+    pub(crate) fn mapped(self, file: &FileMap) -> Result<Self, OpenError> {
         let setup = self.setup(self.depth(), None);
-        let Self { source: below, faults, limits, options, tuning, .. } = self;
-        let (file, boundary) = (file.clone(), options.boundary);
-        let source = MappedSource { below, faults, file, boundary, setup };
-        target.size_bytes = source.size_bytes();
-        let storage = Self {
-            writes_last_block: source.writes_last_block(),
-            write_unit_bytes: source.write_unit_bytes(),
-            extends_in_steps: false,
-            shares_engine: false,
-            has_whole_files: false,
-            source: Box::new(source),
-            faults: None,
-            limits,
-            options,
-            tuning,
-        };
-        Ok((storage, target))
+        let Self { source: below, faults, options, .. } = self;
+        let mapped = MappedSource::new(below, faults, file, options.boundary, setup)?;
+        Ok(Self { faults: None, ..Self::of(Arc::new(mapped), &options)? })
     }
 
     /// The locks of its files, for the drop of the volume to release.
@@ -181,23 +110,27 @@ impl Storage {
         files.into_iter().map(FileLock::of).collect()
     }
 
-    /// The engine of the page cache, if a volume of the context on the same device uses one already. Then the cache is
-    /// opened at its first use.
-    pub(crate) fn known_engine(&self, target: &Target) -> Option<KnownEngine> {
-        let context = self.options.context.as_ref().filter(|_| self.options.is_cached())?;
-        context.known_engine(&self.engine_key(target)?)
+    /// The engine of the page cache, if a volume on the same device uses one already. Then the cache is opened at its
+    /// first use. A program that selects `io_uring` learns at the open whether the system has it, except in a context.
+    pub(crate) fn known_engine(&self) -> Option<KnownEngine> {
+        let is_demanded = self.options.engine == Engine::Uring && self.options.context.is_none();
+        let may_wait = self.options.is_cached() && !is_demanded;
+        KnownEngine::of(&self.engine_key().filter(|_| may_wait)?)
     }
 
-    /// Records the engine of an open page cache for further volumes of the context.
-    pub(crate) fn record_engine(&self, target: &Target, engine: &'static str, fallback: Option<&Fallback>) {
-        if let (Some(context), Some(key)) = (&self.options.context, self.engine_key(target)) {
-            context.record_engine(key, KnownEngine { engine, fallback: fallback.cloned() });
+    /// Records the engine of an open page cache for further volumes.
+    pub(crate) fn record_engine(&self, engine: &'static str, fallback: Option<&Fallback>) {
+        if let Some(key) = self.engine_key() {
+            KnownEngine { engine, fallback: fallback.cloned() }.record(key);
         }
     }
 
     /// `None`: the engine of this source says nothing about others.
-    fn engine_key(&self, target: &Target) -> Option<EngineKey> {
-        self.shares_engine.then_some((target.id.device, self.options.engine, self.depth()))
+    fn engine_key(&self) -> Option<EngineKey> {
+        let Target { kind, id, .. } = &*self.target;
+        let key =
+            EngineKey { kind: *kind, device: id.device, engine: self.options.engine, depth: self.depth() };
+        self.source.shares_engine().then_some(key)
     }
 
     /// The place of a writable volume among those of its context. `None`: it writes to no regular file, or has no
@@ -213,11 +146,11 @@ impl Storage {
 
     /// The place of a volume that writes through a page cache among those of the process. `None`: it does not, or
     /// several volumes may have caches of parts of a file.
-    pub(crate) fn cached_writer(&self, target: &Target) -> Result<Option<CachedWriter>, OpenError> {
-        if !self.options.write || !self.options.is_cached() || !self.has_whole_files {
+    pub(crate) fn cached_writer(&self) -> Result<Option<CachedWriter>, OpenError> {
+        if !self.options.write || !self.options.is_cached() || !self.source.has_whole_files() {
             return Ok(None);
         }
-        CachedWriter::new(&self.source.files(), self.options.second_cache, &target.path).map(Some)
+        CachedWriter::new(&self.source.files(), self.options.second_cache, &self.target.path).map(Some)
     }
 
     /// The queue of a thread for blocking I/O.
@@ -226,19 +159,45 @@ impl Storage {
         Queue::open(self, Shape { jobs_max: VECTORED_MAX, plug: self.depth(), pool: None, open })
     }
 
-    /// A queue and engine for the page cache. The engine registers the memory in `pool`.
+    /// A queue and engine for the page cache. The engine registers the memory in `pool`. With `later`, the engine of a
+    /// file is opened at its first request, and is `known` before.
     pub(crate) fn cache_runner(
         &self,
         bios_max: u32,
         pool: &BufferPool,
+        later: Option<Later<'_>>,
     ) -> Result<Opened<Runner<SharedDevice>>, OpenError> {
         let depth = self.options.device_depth.unwrap_or(self.options.depth).clamp(1, self.limits.depth_max);
         let rings = self.options.context.as_ref().map(|context| context.rings().clone());
         let setup = DeviceSetup { rings, ..self.setup(depth, Some(pool.clone())) };
-        let OpenedDevice { device, engine, fallback } =
-            source::open(&*self.source, self.faults.as_ref(), &setup)?;
+        let OpenedDevice { device, engine, fallback } = match later {
+            Some(later) if self.plain_file().is_some() => {
+                let KnownEngine { engine, fallback } = later.known.clone();
+                let device: Box<SharedDevice> = Box::new(self.lazy_device(setup, later));
+                OpenedDevice { device, engine, fallback }
+            }
+            _ => source::open_device(&*self.source, self.faults.as_ref(), &setup)?,
+        };
         let config = QueueConfig::of_cache(bios_max, depth, self.tuning.wanted().0.elevator);
         Ok(Opened { queue: Runner::new(device, &config), engine, fallback })
+    }
+
+    /// A device that is opened at its first request. Sets the facts of the volume then.
+    fn lazy_device(&self, setup: DeviceSetup, later: Later<'_>) -> Lazy {
+        let Later { facts, found, .. } = later;
+        let (facts, found) = (facts.clone(), Arc::clone(found));
+        let source = Arc::clone(&self.source);
+        let limits = Engine::limits(&setup.limits, &setup.engine());
+        Lazy::new(limits, setup.rings.clone(), move |limits| {
+            let setup = DeviceSetup { limits: limits.clone(), ..setup.clone() };
+            let OpenedDevice { device, engine, fallback } = source.open(&setup)?;
+            found.get_or_init(|| {
+                let facts = Facts { engine, fallback, ..facts.clone() };
+                observe::engine_opened(&facts);
+                facts
+            });
+            Ok(device)
+        })
     }
 
     /// The file, if plain system calls can read it and no faults are injected.
@@ -263,7 +222,7 @@ impl Devices for Storage {
 
     fn open_local(&self, pool: Option<BufferPool>) -> Result<Opened<Box<dyn RealDevice>>, OpenError> {
         let setup = self.setup(self.depth(), pool);
-        Ok(source::open_local(&*self.source, self.faults.as_ref(), &setup)?.into())
+        Ok(source::open_local_device(&*self.source, self.faults.as_ref(), &setup)?.into())
     }
 
     fn open_shared(
@@ -272,40 +231,12 @@ impl Devices for Storage {
         pool: Option<BufferPool>,
     ) -> Result<Opened<Box<SharedDevice>>, OpenError> {
         let setup = self.setup(depth.clamp(1, self.limits.depth_max), pool);
-        Ok(source::open(&*self.source, self.faults.as_ref(), &setup)?.into())
+        Ok(source::open_device(&*self.source, self.faults.as_ref(), &setup)?.into())
     }
 }
 
 impl<D: ?Sized> From<OpenedDevice<D>> for Opened<Box<D>> {
     fn from(OpenedDevice { device, engine, fallback }: OpenedDevice<D>) -> Self {
         Self { queue: device, engine, fallback }
-    }
-}
-
-/// The largest block.
-const BLOCK_BYTES_MAX: u32 = 64 << 10;
-
-/// Refuses limits of a program's source that no queue can use.
-fn check(limits: &Limits, target: &Target) -> Result<(), OpenError> {
-    let Limits { capacity, logical_block_bytes: block, memory_align_bytes: align, .. } = *limits;
-    let blocks = SECTOR_BYTES as u32..=BLOCK_BYTES_MAX;
-    let is_block = block.is_power_of_two() && blocks.contains(&block);
-    let is_whole = |bytes: u64| is_block && bytes.is_multiple_of(u64::from(block));
-    let checks = [
-        (is_block, "logical_block_bytes must be a power of two from 512 to 65,536"),
-        (align.is_power_of_two(), "memory_align_bytes must be a power of two"),
-        (limits.depth_max > 0 && limits.segments_max > 0, "depth_max and segments_max must not be 0"),
-        (limits.request_bytes_max > 0, "request_bytes_max must not be 0"),
-        (is_whole(limits.request_bytes_max), "request_bytes_max must be a multiple of a block"),
-        (
-            is_whole(limits.chunk_sectors.saturating_mul(SECTOR_BYTES)),
-            "a chunk must be a multiple of a block",
-        ),
-        (is_whole(capacity.saturating_mul(SECTOR_BYTES)), "the capacity must be a multiple of a block"),
-        (target.size_bytes.div_ceil(SECTOR_BYTES) <= capacity, "the size must be within the capacity"),
-    ];
-    match checks.iter().find(|(holds, _)| !holds) {
-        Some((_, rule)) => Err(OpenError::Limits { path: target.path.clone(), rule }),
-        None => Ok(()),
     }
 }

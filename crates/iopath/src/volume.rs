@@ -20,14 +20,19 @@ mod vectored;
 
 use crate::bounce::Bounce;
 use crate::caches::CachedWriter;
-use crate::context::{KnownEngine, Writer};
+use crate::context::Writer;
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::facts::Facts;
+use crate::known_engines::KnownEngine;
 use crate::observe::OpenEvent;
 use crate::options::{Options, Unaligned};
 use crate::queues::{Opened, Tuning};
 use crate::shards::Shards;
-use crate::source::Source;
+#[cfg(feature = "testing")]
+use crate::source::MemorySource;
+#[cfg(feature = "remote")]
+use crate::source::RemoteSource;
+use crate::source::{FileSource, Source};
 use crate::storage::Storage;
 use crate::storage::cache::{self, LazyCache, OpenedCache};
 use iopath_core::volume::{CacheUse, VolumeShape};
@@ -38,7 +43,7 @@ use iopath_os::MemoryDisk;
 #[cfg(feature = "remote")]
 use iopath_os::Remote;
 use iopath_os::sync::{Mutex, MutexGuard};
-use iopath_os::target::{FileLock, Target};
+use iopath_os::target::{self, FileLock};
 use route::Routed;
 use std::fmt;
 use std::fs::File;
@@ -53,9 +58,6 @@ pub use cursor::Cursor;
 pub use direct::Direct;
 pub use range::RangeSupport;
 pub use stats::VolumeQueueStats;
-
-/// The largest size of a volume: that of a file. Ends of ranges, rounded up to a block, do not overflow.
-const SIZE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
 
 /// The end of a volume, and how often it has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,11 +138,17 @@ struct VolumeShared {
 impl Volume {
     /// Opens a file or block device.
     ///
+    /// If the process has opened a volume with the same [`Options::engine`] and depth on the device before, a volume
+    /// with a page cache opens its cache at the first I/O, and its engine at the first I/O that needs one: a read of a
+    /// few pages does not. An error is then that of the I/O ([`ErrorKind::Cache`]). [`Volume::warm`] opens the cache.
+    /// With [`Engine::Uring`](crate::Engine::Uring) and without a context, both open with the volume.
+    ///
+    /// The facts of a filesystem and its disk ([`Facts::target`]) are up to five seconds old.
+    ///
     /// # Errors
     /// [`OpenError`] if the target is missing, in use, or does not support the options.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
-        let (storage, target) = Storage::open(path.as_ref(), options)?;
-        Self::of(storage, target)
+        Self::of(Storage::open(path.as_ref(), options)?)
     }
 
     /// A volume on a file or block device that the program has opened, for reading, or for reading and writing with
@@ -152,8 +160,8 @@ impl Volume {
     /// Returns the errors of [`Volume::open`]; [`OpenError::System`] if the file was not opened for the I/O of the
     /// options. Needs `/proc`.
     pub fn from_file(file: File, options: &Options) -> Result<Self, OpenError> {
-        let (storage, target) = Storage::from_file(file, options)?;
-        Self::of_locked(storage, target, Vec::new())
+        let source = FileSource::from_file(file, options)?;
+        Self::of_locked(Storage::of(Arc::new(source), options)?, Vec::new())
     }
 
     /// Opens a disk in memory, for tests of programs that use a volume. Such tests can inject faults
@@ -183,8 +191,7 @@ impl Volume {
     /// ```
     #[cfg(feature = "testing")]
     pub fn memory(disk: &MemoryDisk, options: &Options) -> Result<Self, OpenError> {
-        let (storage, target) = Storage::memory(disk, options)?;
-        Self::of(storage, target)
+        Self::of(Storage::of(Arc::new(MemorySource::new(disk, options)), options)?)
     }
 
     /// Opens an export of a server. [`Facts::path`] is its URI. All threads, batches and the page cache of the volume
@@ -197,8 +204,7 @@ impl Volume {
     /// [`OpenError::ReadOnlyExport`], or an option is out of range.
     #[cfg(feature = "remote")]
     pub fn remote(remote: &Remote, options: &Options) -> Result<Self, OpenError> {
-        let (storage, target) = Storage::remote(remote, options)?;
-        Self::of(storage, target)
+        Self::of(Storage::of(Arc::new(RemoteSource::new(remote, options)?), options)?)
     }
 
     /// A volume on storage of the program: see [the module](crate::source).
@@ -206,31 +212,34 @@ impl Volume {
     /// # Errors
     /// [`OpenError::Limits`], an option is out of range, or an error of the source.
     pub fn of_source(source: impl Source + 'static, options: &Options) -> Result<Self, OpenError> {
-        let (storage, target) = Storage::own(Box::new(source), options)?;
-        Self::of(storage, target)
-    }
-
-    fn of(storage: Storage, target: Target) -> Result<Self, OpenError> {
-        let locks = storage.locks();
-        Self::of_locked(storage, target, locks)
-    }
-
-    fn of_locked(storage: Storage, target: Target, locks: Vec<FileLock>) -> Result<Self, OpenError> {
-        if target.size_bytes > SIZE_BYTES_MAX {
-            return Err(OpenError::TooLarge { path: target.path, size_bytes: target.size_bytes });
+        let storage = Storage::of(Arc::new(source), options)?;
+        if options.lock {
+            for file in storage.source.files() {
+                target::lock(&storage.target, &file, options.write)?;
+            }
         }
+        Self::of(storage)
+    }
+
+    fn of(storage: Storage) -> Result<Self, OpenError> {
+        let locks = storage.locks();
+        Self::of_locked(storage, locks)
+    }
+
+    fn of_locked(storage: Storage, locks: Vec<FileLock>) -> Result<Self, OpenError> {
+        let target = Arc::clone(&storage.target);
         if storage.options.is_cached() {
             cache::check(&storage)?;
         }
         // Before the cache looks at the file.
-        let cached = storage.cached_writer(&target)?;
+        let cached = storage.cached_writer()?;
         let writer = storage.writer();
         let (first, cache, engine, fallback) =
-            if let Some(KnownEngine { engine, fallback }) = storage.known_engine(&target) {
+            if let Some(KnownEngine { engine, fallback }) = storage.known_engine() {
                 (None, Some(LazyCache::default()), engine, fallback)
             } else if storage.options.is_cached() {
-                let OpenedCache { cache, engine, fallback } = cache::open(&storage, &target)?;
-                storage.record_engine(&target, engine, fallback.as_ref());
+                let OpenedCache { cache, engine, fallback } = cache::open(&storage, None)?;
+                storage.record_engine(engine, fallback.as_ref());
                 (None, Some(LazyCache::of(cache)), engine, fallback)
             } else {
                 let Opened { queue, engine, fallback } = storage.thread_queue()?;
@@ -352,9 +361,9 @@ impl Volume {
         }
     }
 
-    /// Flushes, and drops this handle; other clones of the volume stay open. A volume of a context
-    /// ([`Options::context`]) that has done no I/O is not flushed. Dropping a volume without this call writes
-    /// back dirty pages, does not flush the device, and ignores errors.
+    /// Flushes, and drops this handle; other clones of the volume stay open. A volume with a
+    /// page cache that has written nothing since its last flush is not flushed. Dropping a volume without this call
+    /// writes back dirty pages, does not flush the device, and ignores errors.
     ///
     /// # Errors
     /// Returns the errors of [`Volume::flush`].
@@ -375,9 +384,10 @@ impl Volume {
     }
 
     fn flush_to_close(&self) -> Result<()> {
-        // A cache that is not open has seen no write.
-        let is_unused = self.has_cache() && self.cache_if_any().is_none() && !self.creates();
-        if self.is_writable() && !is_unused { self.flush() } else { Ok(()) }
+        // A cache that is not open has seen no write. A change of the length is no write.
+        let is_flushed = self.has_cache() && self.cache_if_any().is_none_or(Buffered::is_flushed);
+        let has_its_length = !self.creates() && self.resizes() == 0;
+        if self.is_writable() && !(is_flushed && has_its_length) { self.flush() } else { Ok(()) }
     }
 
     /// Whether opening the volume may have created or extended a file.
@@ -427,7 +437,7 @@ impl Volume {
     }
 
     fn write(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
-        if self.storage().options.extend && self.is_past_end(offset, buffer.len()) {
+        if self.is_extending(offset, buffer.len()) {
             return self.write_extending(buffer, offset, fua);
         }
         self.write_within(buffer, offset, fua)
@@ -520,7 +530,7 @@ impl Volume {
         self.shared.cache.as_ref().and_then(LazyCache::get)
     }
 
-    /// The page cache, if there is one. The first I/O opens it in a context.
+    /// The page cache, if there is one. The first I/O opens it, if the volume did not.
     ///
     /// # Errors
     /// It cannot be opened.

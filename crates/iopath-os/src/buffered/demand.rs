@@ -5,11 +5,16 @@ use std::sync::Arc;
 
 use iopath_core::cache::Frame;
 
+use super::SharedFlusher;
+
 /// The owner of the memory of several caches.
 pub trait Demand: fmt::Debug + Send + Sync {
     /// A cache has evicted pages, or exceeded its budget, for lack of frames. Called with the lock of the cache: it
     /// must return soon, and must not call the cache.
     fn notify(&self);
+
+    /// The thread that writes back dirty pages for all of its caches.
+    fn flusher(&self) -> SharedFlusher;
 }
 
 /// The owner of the memory of a cache. It is notified once until it looks at the cache.

@@ -1,10 +1,12 @@
 //! The thread that writes back dirty pages when no other thread uses the cache. Threads that read and write perform
-//! write-back themselves, and this thread does not compete with them.
+//! write-back themselves, and this thread does not compete with them. Caches that share their memory share one thread:
+//! `shared_flusher.rs`.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::CacheShared;
+use super::shared_flusher::UNPOLLED_MAX;
 use super::state::State;
 use super::waiter::Flusher;
 use crate::clock;
@@ -12,28 +14,27 @@ use crate::election::Polled;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::thread;
 
-/// The flusher polls the device after this time if I/O is in flight and no thread waits for it. A writer does not wait
-/// for the write-back that it starts, so without this poll write-back would stop.
-const UNPOLLED_MAX: Duration = Duration::from_millis(250);
-
 /// The minimum sleep of the flusher while pages are dirty, so that pages that are due one after another, or fail
 /// repeatedly, are written back together. A thread that lacks a frame checks more often.
 const SLEEP_MIN: Duration = Duration::from_millis(20);
 
 impl CacheShared {
-    /// Starts the thread unless it runs. Call it after a write: the thread may have ended before the pages became
-    /// dirty. If the system refuses a thread, the threads that use the cache write old pages back.
+    /// Starts the thread unless it runs. Call it after a write: the visits of a shared thread may have ended before the
+    /// pages became dirty. If the system refuses a thread, the threads that use the cache write old pages back.
     pub(super) fn start_flusher(self: &Arc<Self>) {
         if self.has_flusher.load(Relaxed) {
+            return;
+        }
+        if let Some(background) = &self.background {
+            // Before the visit, which may clear it.
+            if !self.has_flusher.swap(true, Relaxed) && !background.start(self) {
+                self.has_flusher.store(false, Relaxed);
+            }
             return;
         }
         let mut flusher = self.flusher.lock().unwrap_or_else(PoisonError::into_inner);
         if self.has_flusher.load(Relaxed) {
             return;
-        }
-        if let Some(ended) = flusher.take() {
-            // So that no thread but the current one can outlive the cache.
-            let _ = ended.join();
         }
         // Before the thread runs, which may clear it.
         self.has_flusher.store(true, Relaxed);
@@ -54,23 +55,25 @@ impl State {
                 thread.unpark();
                 self.flusher = Flusher::Awake;
             }
-            // The owner starts the thread.
-            (Flusher::Ended, Some(owner)) => owner.notify(),
+            // The owner makes the shared thread visit it.
+            (Flusher::Ended, Some(owner)) if !self.has_flusher.load(Relaxed) => owner.notify(),
             _ => {}
         }
     }
 
-    /// Whether there is work for the flusher, and its thread has ended.
-    pub(super) const fn lacks_flusher(&self) -> bool {
-        matches!(self.flusher, Flusher::Ended) && self.path.cache().dirty_pages() > 0
+    /// Whether there is work for the flusher, and its visits have ended.
+    pub(super) fn lacks_flusher(&self) -> bool {
+        matches!(self.flusher, Flusher::Ended)
+            && !self.has_flusher.load(Relaxed)
+            && self.path.cache().dirty_pages() > 0
     }
 
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.path.cache().dirty_pages() == 0 && !self.has_io()
     }
 
     /// The sleep of the flusher: until a page is due, but at most [`UNPOLLED_MAX`] while I/O is in flight.
-    fn flusher_sleep(&self) -> Duration {
+    pub(super) fn flusher_sleep(&self) -> Duration {
         let due = self.path.poll_timeout().map(|due| due.saturating_since(clock::now()));
         due.map_or(UNPOLLED_MAX, |due| due.clamp(SLEEP_MIN, UNPOLLED_MAX))
     }
@@ -87,14 +90,6 @@ impl CacheShared {
             state = self.report(state);
             // The flusher parks only after a sleep in which the cache stayed idle. Otherwise a program that flushes
             // after each write would wake it with each write.
-            if was_idle && state.is_idle() && state.shares_memory() {
-                // There may be thousands of such caches. With the lock: a writer that makes a page dirty later finds
-                // the flag cleared.
-                self.has_flusher.store(false, Relaxed);
-                state.flusher = Flusher::Ended;
-                state.reported.flusher = None;
-                return;
-            }
             if was_idle && state.is_idle() {
                 state.flusher = Flusher::Parked(thread::current());
                 drop(state);

@@ -17,6 +17,7 @@ use crate::device::{RealDevice, Watch};
 use crate::election::{Election, Polled, Sleep};
 use crate::memory::Segment;
 use crate::runner::Runner;
+use crate::sync::atomic::AtomicBool;
 use crate::sync::thread::Thread;
 use crate::tail::Tail;
 
@@ -58,6 +59,8 @@ pub(super) struct State {
     pub(super) is_abandoned: bool,
     pub(super) own_flush: OwnFlush,
     pub(super) flusher: Flusher,
+    /// As in [`CacheShared`](super::CacheShared), which reads it without the lock.
+    pub(super) has_flusher: Arc<AtomicBool>,
     pub(super) reported: Reported,
     /// The waiter of the thread that polls for event loops.
     pub(super) background: Option<usize>,
@@ -110,6 +113,7 @@ impl State {
             is_abandoned: false,
             own_flush: OwnFlush::default(),
             flusher: Flusher::Awake,
+            has_flusher: Arc::default(),
             reported: Reported::default(),
             background: None,
             idle_poller: None,

@@ -80,7 +80,7 @@ pub(super) enum Flusher {
     Awake,
     /// It sleeps without a time limit.
     Parked(Thread),
-    /// It has ended, because the cache was idle.
+    /// A shared thread no longer visits the cache, because it was idle.
     Ended,
 }
 

@@ -132,6 +132,11 @@ impl MemoryDisk {
         MemoryTail { disk: self.clone(), opened_after: self.shared.crashes.load(Ordering::Acquire) }
     }
 
+    /// The same number for all clones of the disk, and for no other disk that exists.
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+
     /// The size in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.medium().size_bytes

@@ -46,6 +46,17 @@ pub struct ThreadsConfig {
     pub threads_max: u32,
 }
 
+impl ThreadsConfig {
+    /// The limits of a device of this depth, on a target with `limits`.
+    pub(crate) fn limits(depth: u32, limits: &Limits) -> Limits {
+        Limits {
+            depth_max: depth.clamp(1, DEPTH_MAX),
+            segments_max: limits.segments_max.clamp(1, SEGMENTS_MAX),
+            ..limits.clone()
+        }
+    }
+}
+
 /// A file or block device through blocking system calls on threads.
 ///
 /// Drop executes all committed jobs and joins the threads.
@@ -71,12 +82,8 @@ pub struct Threads {
 impl Threads {
     /// A device with one thread, which proves that the system grants threads.
     pub fn new(file: Arc<File>, limits: &Limits, config: &ThreadsConfig) -> io::Result<Self> {
-        let depth = config.depth.clamp(1, DEPTH_MAX);
-        let limits = Limits {
-            depth_max: depth,
-            segments_max: limits.segments_max.clamp(1, SEGMENTS_MAX),
-            ..limits.clone()
-        };
+        let limits = ThreadsConfig::limits(config.depth, limits);
+        let depth = limits.depth_max;
         let segments_max = usize::from(limits.segments_max);
         let shared = Arc::new(Shared::new(file, limits.logical_block_bytes, depth as usize));
         let mut device = Self {

@@ -61,6 +61,18 @@ pub struct UringConfig {
     pub pool: Option<BufferPool>,
 }
 
+impl UringConfig {
+    /// The limits of a ring of this depth, on a target with `limits`.
+    pub(crate) fn limits(depth: u32, limits: &Limits) -> Limits {
+        Limits {
+            depth_max: depth.clamp(1, setup::ENTRIES_MAX - 1),
+            segments_max: limits.segments_max.clamp(1, SEGMENTS_MAX),
+            request_bytes_max: limits.request_bytes_max.min(REQUEST_BYTES_MAX),
+            ..limits.clone()
+        }
+    }
+}
+
 /// A file or block device through `io_uring`, used by [`OneThread`] or [`AnyThread`].
 ///
 /// Drop waits for the requests in flight.
@@ -68,7 +80,7 @@ pub struct Uring<T> {
     /// Taken by drop only.
     ring: ManuallyDrop<IoUring>,
     /// The pool to which the ring goes.
-    rings: Option<RingPool>,
+    rings: Option<rings::User>,
     /// File 0 of the ring's registered files.
     file: Arc<File>,
     registered: Registered,
@@ -77,7 +89,8 @@ pub struct Uring<T> {
     /// Unused slots. The slot used last is taken first, since it is still in the CPU's cache.
     free: Vec<u32>,
     /// `segments_max` for each slot, for requests of more than one segment. Ends with the last slot that
-    /// had one. Never moves: the kernel reads these until it has taken an entry.
+    /// had one. Allocated for all slots with the first one, and never moves then: the kernel reads these until it has
+    /// taken an entry.
     iovecs: Vec<libc::iovec>,
     /// The kernel notifies it of each completion.
     notifier: Option<Notifier>,
@@ -156,9 +169,11 @@ impl<T> Uring<T> {
         one: bool,
         rings: Option<&RingPool>,
     ) -> Result<Self, Refused> {
-        let depth = config.depth.clamp(1, setup::ENTRIES_MAX - 1);
+        let limits = UringConfig::limits(config.depth, limits);
+        let depth = limits.depth_max;
         let entries = entries(depth, one);
-        let ring = if let Some(ring) = rings.and_then(|rings| rings.take(entries, &*file)) {
+        let rings = rings.cloned().map(rings::User::new);
+        let ring = if let Some(ring) = rings.as_ref().and_then(|rings| rings.pool.take(entries, &*file)) {
             ring
         } else {
             let ring = setup::ring(entries, one)?;
@@ -170,22 +185,15 @@ impl<T> Uring<T> {
             Some(pool) => Registered::new(&ring, pool)?,
             None => Registered::none(),
         };
-        let segments_max = limits.segments_max.clamp(1, SEGMENTS_MAX);
-        let limits = Limits {
-            depth_max: depth,
-            segments_max,
-            request_bytes_max: limits.request_bytes_max.min(REQUEST_BYTES_MAX),
-            ..limits.clone()
-        };
         Ok(Self {
             ring: ManuallyDrop::new(ring),
-            rings: rings.cloned(),
+            rings,
             file,
             registered,
             limits,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
-            iovecs: Vec::with_capacity(depth as usize * usize::from(segments_max)),
+            iovecs: Vec::new(),
             notifier: None,
             syscalls: 0,
             watch,
@@ -215,6 +223,9 @@ impl<T> Uring<T> {
         if let (Some(first), Some(second)) = (first, segments.next()) {
             let range = entry::iovec_range(slot, self.limits.segments_max);
             if self.iovecs.len() < range.end {
+                if self.iovecs.capacity() == 0 {
+                    self.iovecs.reserve_exact(self.slots.len() * usize::from(self.limits.segments_max));
+                }
                 debug_assert!(range.end <= self.iovecs.capacity(), "slot {slot} has no iovecs");
                 let no_memory = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
                 self.iovecs.resize(range.end, no_memory);

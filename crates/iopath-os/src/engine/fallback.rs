@@ -12,6 +12,7 @@ use super::probe::Comparison;
 use crate::aligned::AlignedBuf;
 use crate::answers::{Answer, Answers};
 use crate::device::{Refused, Stage};
+use crate::target::FileStat;
 
 /// The engine in use differs from the requested engine, or supports only a part of it. Displays as one line for the
 /// user.
@@ -145,7 +146,8 @@ fn os(errno: i32) -> std::io::Error {
 /// Whether the filesystem of `file` refuses reads with `RWF_NOWAIT`.
 pub(super) fn refuses_nowait(file: &File, limits: &Limits) -> bool {
     static KNOWN: Answers = Answers::new();
-    KNOWN.of(file, || asks_nowait(file, limits))
+    let Ok(stat) = FileStat::of(file) else { return asks_nowait(file, limits).is_yes() };
+    KNOWN.of(file, &stat, || asks_nowait(file, limits))
 }
 
 /// The kernel refuses before it reads; otherwise one block is read and discarded.

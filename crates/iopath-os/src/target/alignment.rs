@@ -9,14 +9,10 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, StatxFlags};
-
 use super::disk::Disk;
 use super::mounts::Mounts;
-use super::roots::{DeviceNumber, FileId, Roots};
-
-/// `STATX_DIO_READ_ALIGN` of <linux/stat.h> (Linux 6.14).
-const STATX_DIO_READ_ALIGN: StatxFlags = StatxFlags::from_bits_retain(0x0002_0000);
+use super::roots::{FileId, Roots};
+use super::stat::{FileStat, Reported};
 
 /// The alignment of direct I/O. Memory and offset have different alignments: a disk can require 4 bytes for memory and
 /// 512 for offsets, and its filesystem 4096 for offsets.
@@ -81,12 +77,28 @@ impl DioAlignment {
 
     fn discover_in(roots: &Roots, path: &Path) -> Result<Self, DioError> {
         let file = open_direct(roots, path)?;
+        let stat = FileStat::of(&file).map_err(|source| DioError::Open { path: path.to_owned(), source })?;
+        Self::of_open_in(roots, &file, &stat, path)
+    }
+
+    /// The alignment for a file that is open for direct reads. `path` is its name in errors.
+    ///
+    /// # Errors
+    /// [`DioError::Refused`].
+    pub fn of_open(file: &File, stat: &FileStat, path: &Path) -> Result<Self, DioError> {
+        Self::of_open_in(&Roots::live(), file, stat, path)
+    }
+
+    fn of_open_in(roots: &Roots, file: &File, stat: &FileStat, path: &Path) -> Result<Self, DioError> {
         let refused = || DioError::Refused { path: path.to_owned(), filesystem: filesystem_of(roots, path) };
-        match from_statx(&file) {
-            Reported::Aligned(alignment) => Ok(alignment),
+        match stat.alignment() {
+            Reported::Aligned { memory_bytes, offset_bytes, read_offset_bytes } => {
+                let source = AlignmentSource::Statx;
+                Ok(Self { memory_bytes, offset_bytes, read_offset_bytes, source })
+            }
             Reported::Refused => Err(refused()),
-            Reported::Nothing => from_block_device(roots, &file)
-                .or_else(|| from_trial(|span| is_accepted(&file, span)))
+            Reported::Nothing => from_block_device(roots, file, stat)
+                .or_else(|| from_trial(|span| is_accepted(file, span)))
                 .ok_or_else(refused),
         }
     }
@@ -120,36 +132,10 @@ fn filesystem_of(roots: &Roots, path: &Path) -> String {
         .map_or_else(|| "a filesystem of unknown type".to_owned(), |mount| mount.fs_type.clone())
 }
 
-/// The alignment that statx reports for a file.
-enum Reported {
-    Nothing,
-    Refused,
-    Aligned(DioAlignment),
-}
-
-/// Both alignments are 0 if the file does not support direct I/O.
-fn from_statx(file: &File) -> Reported {
-    let wanted = StatxFlags::DIOALIGN | STATX_DIO_READ_ALIGN;
-    let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted) else { return Reported::Nothing };
-    let reported = |flag: StatxFlags| stat.stx_mask & flag.bits() != 0;
-    let (memory_bytes, offset_bytes) = (stat.stx_dio_mem_align, stat.stx_dio_offset_align);
-    if !reported(StatxFlags::DIOALIGN) {
-        return Reported::Nothing;
-    }
-    if memory_bytes == 0 || offset_bytes == 0 {
-        return Reported::Refused;
-    }
-    let for_reads = stat.stx_dio_read_offset_align;
-    let read_offset_bytes =
-        if reported(STATX_DIO_READ_ALIGN) && for_reads != 0 { for_reads } else { offset_bytes };
-    let source = AlignmentSource::Statx;
-    Reported::Aligned(DioAlignment { memory_bytes, offset_bytes, read_offset_bytes, source })
-}
-
 /// `BLKSSZGET` for offsets; sysfs `dma_alignment` for memory. Kernels without that attribute require the
 /// alignment of offsets for memory, too. `None` if the file is not a block device.
-fn from_block_device(roots: &Roots, file: &File) -> Option<DioAlignment> {
-    let device = DeviceNumber::of(&file.metadata().ok()?)?;
+fn from_block_device(roots: &Roots, file: &File, stat: &FileStat) -> Option<DioAlignment> {
+    let device = stat.device()?;
     let offset_bytes = rustix::fs::ioctl_blksszget(file).ok()?;
     let disk = Disk::find(roots, device);
     let memory_bytes = disk.and_then(|disk| disk.dma_alignment_bytes).unwrap_or(offset_bytes);
@@ -244,9 +230,12 @@ mod tests {
         };
         let tried =
             from_trial(|span| is_accepted(&direct, span)).expect("a file opened with O_DIRECT can be read");
-        let Reported::Aligned(reported) = from_statx(&direct) else {
+        let stat = FileStat::of(&direct).expect("an open file");
+        let reported =
+            DioAlignment::of_open(&direct, &stat, file.path()).expect("it was opened with O_DIRECT");
+        if reported.source != AlignmentSource::Statx {
             return eprintln!("skipped: this kernel or filesystem does not report STATX_DIOALIGN");
-        };
+        }
         assert!(tried.offset_bytes >= reported.read_offset_bytes, "{tried:?} {reported:?}");
         assert!(reported.permits(0, u64::from(reported.offset_bytes), reported.offset_bytes as usize));
         assert!(!reported.permits(0, u64::from(reported.offset_bytes) + 1, reported.offset_bytes as usize));
@@ -259,12 +248,10 @@ mod tests {
         let mut compared = 0;
         for device in devices.filter_map(|entry| open_direct(&roots, &roots.dev.join(entry.file_name())).ok())
         {
-            let Reported::Aligned(reported) = from_statx(&device) else { continue };
-            let asked = from_block_device(&roots, &device).expect("it is a block device");
-            assert_eq!(
-                (asked.memory_bytes, asked.offset_bytes),
-                (reported.memory_bytes, reported.offset_bytes)
-            );
+            let stat = FileStat::of(&device).expect("an open device");
+            let Reported::Aligned { memory_bytes, offset_bytes, .. } = stat.alignment() else { continue };
+            let asked = from_block_device(&roots, &device, &stat).expect("it is a block device");
+            assert_eq!((asked.memory_bytes, asked.offset_bytes), (memory_bytes, offset_bytes));
             compared += 1;
         }
         if compared == 0 {

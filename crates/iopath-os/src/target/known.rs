@@ -33,6 +33,11 @@ struct Known {
 }
 
 impl KnownFilesystems {
+    /// None are known.
+    pub const fn new() -> Self {
+        Self { known: Mutex::new(Vec::new()) }
+    }
+
     /// [`Target::inspect`], with the filesystem and the disk as they were up to five seconds ago, and without the free
     /// space.
     ///

@@ -270,5 +270,8 @@ pub(super) const fn shape_of(plan: &VolumePlan) -> VolumeShape {
         is_writable: true,
         cuts_off_at_end: true,
         writes_last_block: matches!(plan.layout, Layout::Mapped { .. }),
+        // The scenario resizes and extends by calls of its own.
+        is_resizable: true,
+        extends: false,
     }
 }

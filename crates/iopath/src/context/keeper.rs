@@ -2,7 +2,7 @@
 //! for some time. It sleeps otherwise. Which cache gets how much: see `share.rs`.
 
 use super::{Members, Round};
-use iopath_os::{Demand, RingPool};
+use iopath_os::{Demand, RingPool, SharedFlusher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
@@ -26,6 +26,8 @@ const CALM_ROUNDS: u32 = 10;
 /// Wakes the thread. Caches call it with their locks.
 #[derive(Debug, Default)]
 pub(super) struct Notifier {
+    /// Writes back dirty pages for all caches.
+    flusher: SharedFlusher,
     /// Set until the thread looks at the caches, so that the lock below is taken once for each of its sleeps.
     is_notified: AtomicBool,
     /// The thread wakes when the next ring is to be closed.
@@ -35,6 +37,10 @@ pub(super) struct Notifier {
 }
 
 impl Demand for Notifier {
+    fn flusher(&self) -> SharedFlusher {
+        self.flusher.clone()
+    }
+
     fn notify(&self) {
         if self.is_notified.swap(true, Ordering::AcqRel) {
             return;

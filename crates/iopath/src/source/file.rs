@@ -1,21 +1,24 @@
 //! A regular file or block device as a source: opens, creates, inspects and locks it. The engines are in `iopath-os`.
 
-use super::{DeviceSetup, OpenedDevice, Source, SourceError};
+use super::file_tail::FileTail;
+use super::{DeviceSetup, OpenedDevice, Source, SourceError, system};
 use crate::error::OpenError;
-use crate::options::Options;
+use crate::options::{Options, Unaligned};
 use iopath_core::{IoError, Limits, Op, QueueConfig};
 use iopath_os::target::guard::Contents;
-use iopath_os::target::{self, DioAlignment, FileId, Kind, Target, open_exclusive};
-use iopath_os::{Engine, Geometry, REQUEST_BYTES, RealDevice, Tail, io_error_of, limits_of};
+use iopath_os::target::{self, DioAlignment, FileStat, Kind, KnownFilesystems, Target, open_exclusive};
+use iopath_os::{Engine, Geometry, REQUEST_BYTES, RealDevice, Tail, io_error_of, limits_of_open};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The filesystems of all volumes.
+static FILESYSTEMS: KnownFilesystems = KnownFilesystems::new();
 
 /// The upper limit for the depth from sysfs.
 const DEVICE_DEPTH_MAX: u32 = 1024;
@@ -24,31 +27,28 @@ const DEVICE_DEPTH_MAX: u32 = 1024;
 #[derive(Debug)]
 pub(crate) struct FileSource {
     file: Arc<File>,
-    path: PathBuf,
-    id: FileId,
-    is_regular: bool,
+    target: Arc<Target>,
     limits: Limits,
     engine: Engine,
+    tail: FileTail,
 }
 
 impl FileSource {
-    pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, Target), OpenError> {
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
         if let Some(bytes) = options.create_bytes {
             create(path, bytes, options)?;
         }
-        let target = match &options.context {
-            Some(context) => context.inspect(path)?,
-            None => Target::inspect(path)?,
-        };
+        let target = FILESYSTEMS.inspect(path)?;
         if target.kind == Kind::Directory {
             return Err(OpenError::Directory(target.path));
         }
         let file = open(&target, options)?;
-        Self::of_file(file, target, options)
+        let access = if options.write { OFlags::RDWR } else { OFlags::RDONLY };
+        Self::of_file(file, access | OFlags::DIRECT, target, options)
     }
 
     /// A file that the program has opened. Its flags become those of direct I/O.
-    pub(crate) fn from_file(file: File, options: &Options) -> Result<(Self, Target), OpenError> {
+    pub(crate) fn from_file(file: File, options: &Options) -> Result<Self, OpenError> {
         let target = Target::inspect_open(&file)?;
         if target.kind == Kind::Directory {
             return Err(OpenError::Directory(target.path));
@@ -63,46 +63,46 @@ impl FileSource {
             // Such a write ignores its offset (pwrite(2), bugs).
             return Err(refused("written: it was opened for appending")(Errno::INVAL));
         }
-        rustix::fs::fcntl_setfl(&file, flags | OFlags::DIRECT).map_err(refused("used for direct I/O"))?;
-        Self::of_file(file, target, options)
+        let flags = flags | OFlags::DIRECT;
+        rustix::fs::fcntl_setfl(&file, flags).map_err(refused("used for direct I/O"))?;
+        Self::of_file(file, flags, target, options)
     }
 
-    fn of_file(file: File, target: Target, options: &Options) -> Result<(Self, Target), OpenError> {
-        let alignment = DioAlignment::discover(&target.path)?;
+    fn of_file(file: File, flags: OFlags, mut target: Target, options: &Options) -> Result<Self, OpenError> {
         if options.lock {
             target::lock(&target, &file, options.write)?;
         }
+        // With the lock: the owner of the lock may have changed the length.
+        let stat = FileStat::of(&file).map_err(system(&target.path, "measured"))?;
+        if stat.id() != target.id {
+            // The path led to another file at the inspection.
+            target = Target::inspect_open(&file)?;
+        }
+        if let Some(bytes) = stat.file_bytes() {
+            target.size_bytes = bytes;
+        }
+        let alignment = DioAlignment::of_open(&file, &stat, &target.path)?;
         let geometry = Geometry {
             memory_align_bytes: alignment.memory_bytes,
             logical_block_bytes: alignment.offset_bytes,
             request_bytes_max: options.request_bytes_max.unwrap_or_else(|| request_bytes_max(&target)),
         };
-        let limits = limits_of(&file, &geometry).map_err(system(&target.path, "measured"))?;
-        let source = Self {
-            file: Arc::new(file),
-            path: target.path.clone(),
-            id: target.id,
-            is_regular: target.kind == Kind::RegularFile,
-            limits,
-            engine: options.engine,
-        };
-        Ok((source, target))
+        let limits =
+            limits_of_open(&file, &stat, flags, &geometry).map_err(system(&target.path, "measured"))?;
+        let (file, target) = (Arc::new(file), Arc::new(target));
+        let tail = FileTail::new(&file, &target);
+        let copies = options.is_cached() || options.unaligned == Unaligned::Bounce;
+        // Now, while the program has the right to open the file. In a context, volumes with a page cache open little.
+        let is_lazy = options.context.is_some() && options.is_cached();
+        let has_tail = options.extend || !target.size_bytes.is_multiple_of(alignment.offset_bytes.into());
+        if options.write && copies && has_tail && !is_lazy && target.kind == Kind::RegularFile {
+            tail.open()?;
+        }
+        Ok(Self { file, target, limits, engine: options.engine, tail })
     }
 
-    /// Opens the file once more, for writes without `O_DIRECT`. Its path may lead to another file by now.
-    fn reopen(&self) -> Result<File, OpenError> {
-        let open = |path: &Path| OpenOptions::new().write(true).open(path);
-        if let Ok(again) = open(&PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))) {
-            return Ok(again);
-        }
-        // Without `/proc`.
-        let refused = system(&self.path, "opened for writing");
-        let again = open(&self.path).and_then(|again| Ok((again.metadata()?, again)));
-        match again {
-            Ok((metadata, again)) if FileId::from(&metadata) == self.id => Ok(again),
-            Ok(_) => Err(refused(Errno::STALE.into())),
-            Err(error) => Err(refused(error)),
-        }
+    fn is_regular(&self) -> bool {
+        self.target.kind == Kind::RegularFile
     }
 }
 
@@ -120,11 +120,15 @@ impl Source for FileSource {
     }
 
     fn name(&self) -> PathBuf {
-        self.path.clone()
+        self.target.path.clone()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.target.size_bytes
     }
 
     fn can_resize(&self) -> bool {
-        self.is_regular
+        self.is_regular()
     }
 
     fn resize(&self, size_bytes: u64) -> Result<(), SourceError> {
@@ -132,7 +136,7 @@ impl Source for FileSource {
     }
 
     fn length_now(&self) -> Option<u64> {
-        let metadata = self.is_regular.then(|| self.file.metadata())?;
+        let metadata = self.is_regular().then(|| self.file.metadata())?;
         metadata.ok().map(|metadata| metadata.len())
     }
 
@@ -141,9 +145,8 @@ impl Source for FileSource {
         false
     }
 
-    /// A second descriptor, without `O_DIRECT`.
     fn tail(&self) -> Result<Option<Box<dyn Tail>>, OpenError> {
-        if self.is_regular { Ok(Some(Box::new(self.reopen()?))) } else { Ok(None) }
+        Ok(self.is_regular().then(|| Box::new(self.tail.clone()) as Box<dyn Tail>))
     }
 
     /// By `FALLOC_FL_PUNCH_HOLE` of files and block devices: see `limits_of`.
@@ -152,7 +155,7 @@ impl Source for FileSource {
     }
 
     fn allocate(&self, offset: u64, bytes: u64) -> Result<(), SourceError> {
-        if !self.is_regular {
+        if !self.is_regular() {
             return Err(IoError::Unsupported.into());
         }
         let allocated = fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes);
@@ -190,14 +193,26 @@ impl Source for FileSource {
     fn file(&self) -> Option<&Arc<File>> {
         Some(&self.file)
     }
-}
 
-/// The queue depth of the disk: further requests wait in the elevator, not in the kernel.
-pub(crate) fn device_depth(target: &Target) -> u32 {
-    let disk = target.backing.disk();
-    let depth =
-        disk.and_then(|disk| disk.queue_depth.or(disk.nr_requests)).unwrap_or(QueueConfig::DEVICE_DEPTH);
-    depth.clamp(1, DEVICE_DEPTH_MAX)
+    fn has_whole_files(&self) -> bool {
+        true
+    }
+
+    fn target(&self) -> Arc<Target> {
+        Arc::clone(&self.target)
+    }
+
+    /// The queue depth of the disk: further requests wait in the elevator, not in the kernel.
+    fn device_depth(&self) -> u32 {
+        let disk = self.target.backing.disk();
+        let depth =
+            disk.and_then(|disk| disk.queue_depth.or(disk.nr_requests)).unwrap_or(QueueConfig::DEVICE_DEPTH);
+        depth.clamp(1, DEVICE_DEPTH_MAX)
+    }
+
+    fn shares_engine(&self) -> bool {
+        self.is_regular()
+    }
 }
 
 /// The largest request that the kernel allows for the disk: the CPU cost of a request hardly depends on its length.
@@ -238,11 +253,10 @@ fn open(target: &Target, options: &Options) -> Result<File, OpenError> {
         .write(options.write)
         .custom_flags(flags.bits().cast_signed())
         .open(&target.path);
-    file.map_err(system(&target.path, what))
-}
-
-/// For `map_err`: the error of a system call on `path`, with the attempted action.
-fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
-    let path = path.to_owned();
-    move |source| OpenError::System { path, what, source }
+    file.map_err(|source| {
+        // The refusal of O_DIRECT names the filesystem.
+        let is_refused = Errno::from_io_error(&source) == Some(Errno::INVAL);
+        let refused = is_refused.then(|| DioAlignment::discover(&target.path).err()).flatten();
+        refused.map_or_else(|| system(&target.path, what)(source), OpenError::from)
+    })
 }

@@ -2,10 +2,11 @@
 //! requests.
 
 use super::ranges::push;
-use super::{DeviceSetup, OpenedDevice, Source, SourceError, open, open_local};
+use super::{DeviceSetup, OpenedDevice, Source, SourceError, open_device, open_local_device};
 use crate::error::OpenError;
 use iopath_core::mapper::{Boundary, FileRange, Location};
-use iopath_core::{Limits, SECTOR_SHIFT};
+use iopath_core::{Limits, SECTOR_BYTES, SECTOR_SHIFT};
+use iopath_os::target::Target;
 use iopath_os::{Faults, FileMap, Mapped, RealDevice};
 use std::fs::File;
 use std::io;
@@ -17,30 +18,56 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct MappedSource {
     /// The source with the blocks.
-    pub(crate) below: Box<dyn Source>,
+    below: Arc<dyn Source>,
     /// Injected on the device with the blocks.
-    pub(crate) faults: Option<Faults>,
-    pub(crate) file: FileMap,
-    pub(crate) boundary: Boundary,
+    faults: Option<Faults>,
+    file: FileMap,
+    boundary: Boundary,
     /// The device with the blocks, for a resize.
-    pub(crate) setup: DeviceSetup,
+    setup: DeviceSetup,
+    /// That of the source with the blocks.
+    target: Arc<Target>,
 }
 
 impl MappedSource {
+    /// Refuses a map that does not fit the device with the blocks, before an engine is opened.
+    pub(crate) fn new(
+        below: Arc<dyn Source>,
+        faults: Option<Faults>,
+        file: &FileMap,
+        boundary: Boundary,
+        setup: DeviceSetup,
+    ) -> Result<Self, OpenError> {
+        file.limits_on(&setup.limits)?;
+        let target = below.target();
+        Ok(Self { below, faults, file: file.clone(), boundary, setup, target })
+    }
+
+    /// The setup of the device with the blocks.
+    fn below(&self, setup: &DeviceSetup) -> DeviceSetup {
+        let limits = Limits { capacity: self.setup.limits.capacity, ..setup.limits.clone() };
+        DeviceSetup { limits, ..setup.clone() }
+    }
+
     fn open_below(
         &self,
         setup: &DeviceSetup,
     ) -> Result<OpenedDevice<Mapped<Box<dyn RealDevice + Send>>>, OpenError> {
-        let OpenedDevice { device, engine, fallback } = open(&*self.below, self.faults.as_ref(), setup)?;
+        let OpenedDevice { device, engine, fallback } =
+            open_device(&*self.below, self.faults.as_ref(), &self.below(setup))?;
         let device = Box::new(Mapped::new(device, &self.file, self.boundary)?);
         Ok(OpenedDevice { device, engine, fallback })
     }
 }
 
 impl Source for MappedSource {
-    /// Those of the device with the blocks: the mapped device has further limits.
+    /// Those of the device with the blocks, since the mapped device derives its own from them, and the capacity of the
+    /// file.
     fn limits(&self) -> Limits {
-        self.setup.limits.clone()
+        let limits = self.setup.limits.clone();
+        let block = u64::from(limits.logical_block_bytes);
+        let bytes = self.size_bytes().checked_next_multiple_of(block).unwrap_or(u64::MAX);
+        Limits { capacity: bytes / SECTOR_BYTES, ..limits }
     }
 
     fn open(&self, setup: &DeviceSetup) -> Result<OpenedDevice<dyn RealDevice + Send>, OpenError> {
@@ -50,7 +77,7 @@ impl Source for MappedSource {
 
     fn open_local(&self, setup: &DeviceSetup) -> Result<OpenedDevice<dyn RealDevice>, OpenError> {
         let OpenedDevice { device, engine, fallback } =
-            open_local(&*self.below, self.faults.as_ref(), setup)?;
+            open_local_device(&*self.below, self.faults.as_ref(), &self.below(setup))?;
         let device = Box::new(Mapped::new(device, &self.file, self.boundary)?);
         Ok(OpenedDevice { device, engine, fallback })
     }
@@ -100,5 +127,19 @@ impl Source for MappedSource {
 
     fn files(&self) -> Vec<Arc<File>> {
         self.below.files()
+    }
+
+    fn target(&self) -> Arc<Target> {
+        let mut target = Arc::clone(&self.target);
+        Arc::make_mut(&mut target).size_bytes = self.size_bytes();
+        target
+    }
+
+    fn device_depth(&self) -> u32 {
+        self.below.device_depth()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.below.failure()
     }
 }

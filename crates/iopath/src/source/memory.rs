@@ -1,5 +1,6 @@
 //! A disk in memory as a source, optionally with the times of a modelled device.
 
+use super::limits::whole_blocks;
 use super::{DeviceSetup, OpenedDevice, Source, SourceError};
 use crate::error::OpenError;
 use crate::options::Options;
@@ -8,6 +9,7 @@ use iopath_os::target::Target;
 use iopath_os::{MemoryDisk, REQUEST_BYTES, RealDevice, Tail, Timed, Timing};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The engine of a memory disk.
 const MEMORY: &str = "memory";
@@ -21,26 +23,24 @@ pub(crate) struct MemorySource {
 }
 
 impl MemorySource {
-    pub(crate) fn open(disk: &MemoryDisk, options: &Options) -> (Self, Target) {
+    pub(crate) fn new(disk: &MemoryDisk, options: &Options) -> Self {
         let mut limits = disk.limits();
         if let Some(timing) = &options.timing {
             limits = timing.limits_on(&limits);
         }
-        let block = u64::from(limits.logical_block_bytes);
         let request_bytes_max = options.request_bytes_max.unwrap_or(REQUEST_BYTES);
         let request_bytes_max = match &options.timing {
             Some(_) => request_bytes_max.min(limits.request_bytes_max),
             None => request_bytes_max,
         };
-        limits.request_bytes_max = (request_bytes_max / block * block).max(block);
-        let target = Target::of_memory(disk.size_bytes());
-        (Self { disk: disk.clone(), timing: options.timing.clone(), limits }, target)
+        limits.request_bytes_max = whole_blocks(request_bytes_max, &limits);
+        Self { disk: disk.clone(), timing: options.timing.clone(), limits }
     }
 }
 
 impl Source for MemorySource {
     fn limits(&self) -> Limits {
-        self.limits.clone()
+        Limits { capacity: self.disk.limits().capacity, ..self.limits.clone() }
     }
 
     fn open(&self, setup: &DeviceSetup) -> Result<OpenedDevice<dyn RealDevice + Send>, OpenError> {
@@ -82,5 +82,13 @@ impl Source for MemorySource {
             Some(end) if end <= self.disk.size_bytes() => Ok(()),
             _ => Err(IoError::EndOfDevice.into()),
         }
+    }
+
+    fn target(&self) -> Arc<Target> {
+        Arc::new(Target::of_memory(self.disk.size_bytes()))
+    }
+
+    fn shares_engine(&self) -> bool {
+        true
     }
 }

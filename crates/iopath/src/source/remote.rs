@@ -1,6 +1,7 @@
 //! An export of a server as a source. The server checks for other users of the data, if it can. The protocol is behind
 //! `iopath_os::Remote`.
 
+use super::limits::whole_blocks;
 use super::{DeviceSetup, OpenedDevice, Source};
 use crate::error::OpenError;
 use crate::options::Options;
@@ -8,6 +9,7 @@ use iopath_core::Limits;
 use iopath_os::target::Target;
 use iopath_os::{REQUEST_BYTES, RealDevice, Remote};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The engine of a remote export.
 const REMOTE: &str = "remote";
@@ -20,21 +22,15 @@ pub(crate) struct RemoteSource {
 }
 
 impl RemoteSource {
-    pub(crate) fn open(remote: &Remote, options: &Options) -> Result<(Self, Target), OpenError> {
+    pub(crate) fn new(remote: &Remote, options: &Options) -> Result<Self, OpenError> {
         let facts = remote.facts();
         if facts.is_read_only && options.write {
             return Err(OpenError::ReadOnlyExport { server: remote.name().to_owned() });
         }
         let mut limits = facts.limits.clone();
-        let block = u64::from(limits.logical_block_bytes);
         let request_bytes_max = options.request_bytes_max.unwrap_or(REQUEST_BYTES);
-        limits.request_bytes_max =
-            (request_bytes_max.min(limits.request_bytes_max) / block * block).max(block);
-        if !options.write {
-            (limits.discard_bytes_max, limits.write_zeroes_bytes_max) = (0, 0);
-        }
-        let target = Target::of_remote(remote.name(), facts.size_bytes);
-        Ok((Self { remote: remote.clone(), limits }, target))
+        limits.request_bytes_max = whole_blocks(request_bytes_max.min(limits.request_bytes_max), &limits);
+        Ok(Self { remote: remote.clone(), limits })
     }
 }
 
@@ -57,5 +53,9 @@ impl Source for RemoteSource {
 
     fn failure(&self) -> Option<String> {
         Some(format!("{}: {}", self.remote.name(), self.remote.failure()?))
+    }
+
+    fn target(&self) -> Arc<Target> {
+        Arc::new(Target::of_remote(self.remote.name(), self.size_bytes()))
     }
 }

@@ -1,22 +1,25 @@
-//! A stripe (RAID 0) of files, block devices and exports as a source. `iopath_os::Striped` splits requests.
+//! A stripe (RAID 0) of any sources as a source. `iopath_os::Striped` splits requests.
 
-use super::file::FileSource;
-use super::ranges::push;
+#[cfg(feature = "testing")]
+use super::MemorySource;
 #[cfg(feature = "remote")]
-use super::remote::RemoteSource;
-use super::{DeviceSetup, OpenedDevice, Source, SourceError};
+use super::RemoteSource;
+use super::ranges::push;
+use super::{DeviceSetup, FileSource, OpenedDevice, Source, SourceError, limits_of};
+use crate::caches::Identity;
 use crate::error::OpenError;
 use crate::options::Options;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, SECTOR_SHIFT, StripeConfig, StripeError};
+#[cfg(feature = "testing")]
+use iopath_os::MemoryDisk;
 #[cfg(feature = "remote")]
 use iopath_os::Remote;
 use iopath_os::target::{Kind, Target};
 use iopath_os::{RealDevice, Striped, StripedError};
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,13 +32,27 @@ pub enum Member<'a> {
     /// An export of a server.
     #[cfg(feature = "remote")]
     Remote(&'a Remote),
+    /// A disk in memory.
+    #[cfg(feature = "testing")]
+    Memory(&'a MemoryDisk),
+    /// Storage of the program, or of a function of the module [`source`](crate::source).
+    Source(&'a Arc<dyn Source>),
 }
 
 /// An open member.
 #[derive(Debug)]
 struct Part {
-    source: Box<dyn Source>,
+    source: Arc<dyn Source>,
     limits: Limits,
+}
+
+/// Recognises a member that is named twice: a file or device also under different names.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Named {
+    Stored(Identity),
+    Export(PathBuf),
+    /// The address of a disk in memory, or of a source of the program.
+    Object(usize),
 }
 
 /// A stripe of several sources.
@@ -44,7 +61,7 @@ pub(crate) struct StripeSource {
     parts: Vec<Part>,
     config: StripeConfig,
     limits: Limits,
-    name: PathBuf,
+    target: Arc<Target>,
 }
 
 impl StripeSource {
@@ -52,7 +69,7 @@ impl StripeSource {
         members: &[Member<'_>],
         chunk_bytes: u64,
         options: &Options,
-    ) -> Result<(Self, Target), OpenError> {
+    ) -> Result<Self, OpenError> {
         if !chunk_bytes.is_multiple_of(SECTOR_BYTES) {
             return Err(OpenError::Chunk { chunk_bytes });
         }
@@ -61,26 +78,24 @@ impl StripeSource {
         let of_member = Options { create_bytes, ..options.clone() };
         let mut parts = Vec::with_capacity(members.len());
         let mut targets = Vec::with_capacity(members.len());
+        let mut named = HashSet::new();
         for member in members {
             let (part, target) = Part::open(member, &of_member)?;
+            if !named.insert(Named::of(member, &*part.source, &target)?) {
+                return Err(OpenError::SameMember(target.path.clone()));
+            }
             parts.push(part);
             targets.push(target);
         }
-        refuse_the_same(&parts)?;
         let of_members: Vec<&Limits> = parts.iter().map(|part| &part.limits).collect();
         let limits = config.limits(&of_members).map_err(StripedError::Layout)?;
-        let name = names(targets.iter().map(|target| target.path.as_path()));
-        let first = targets.into_iter().next().expect("a stripe of no members is refused");
+        let mut target = Arc::clone(targets.first().expect("a stripe of no members is refused"));
+        let of_stripe = Arc::make_mut(&mut target);
+        of_stripe.path = names(targets.iter().map(|target| target.path.as_path()));
+        of_stripe.size_bytes = limits.capacity * SECTOR_BYTES;
         // A stripe is a device even if its members are files: its size is a multiple of a block.
-        let size_bytes = limits.capacity * SECTOR_BYTES;
-        let mut target = first;
-        (target.path, target.size_bytes, target.kind) = (name.clone(), size_bytes, Kind::BlockDevice);
-        Ok((Self { parts, config, limits, name }, target))
-    }
-
-    /// The maximum number of requests at the device of a shared queue.
-    pub(crate) const fn device_depth(&self) -> u32 {
-        QueueConfig::DEVICE_DEPTH.saturating_mul(self.parts.len() as u32)
+        of_stripe.kind = Kind::BlockDevice;
+        Ok(Self { parts, config, limits, target })
     }
 
     /// Consecutive bytes on one member.
@@ -98,7 +113,8 @@ impl StripeSource {
         let mut members = Vec::with_capacity(self.parts.len());
         let mut named: Option<(&'static str, Option<_>)> = None;
         for Part { source, limits } in &self.parts {
-            let of_member = DeviceSetup { limits: limits.clone(), ..setup.clone() };
+            let depth = setup.depth.min(limits.depth_max);
+            let of_member = DeviceSetup { limits: limits.clone(), depth, ..setup.clone() };
             let OpenedDevice { device, engine, fallback } = open(&**source, &of_member)?;
             members.push(device);
             if named.as_ref().is_none_or(|(_, reason)| reason.is_none() && fallback.is_some()) {
@@ -111,22 +127,38 @@ impl StripeSource {
 }
 
 impl Part {
-    fn open(member: &Member<'_>, options: &Options) -> Result<(Self, Target), OpenError> {
-        let (source, target): (Box<dyn Source>, Target) = match *member {
-            Member::Path(path) => {
-                let (file, target) = FileSource::open(path, options)?;
-                (Box::new(file), target)
-            }
+    fn open(member: &Member<'_>, options: &Options) -> Result<(Self, Arc<Target>), OpenError> {
+        let source: Arc<dyn Source> = match *member {
+            Member::Path(path) => Arc::new(FileSource::open(path, options)?),
             #[cfg(feature = "remote")]
-            Member::Remote(remote) => {
-                let (remote, target) = RemoteSource::open(remote, options)?;
-                (Box::new(remote), target)
-            }
+            Member::Remote(remote) => Arc::new(RemoteSource::new(remote, options)?),
+            #[cfg(feature = "testing")]
+            Member::Memory(disk) => Arc::new(MemorySource::new(disk, options)),
+            Member::Source(source) => Arc::clone(source),
         };
-        let limits = source.limits();
-        // The last block of a file may be partial. A stripe has whole blocks only.
+        let target = source.target();
+        let limits = limits_of(&*source, &target, options)?;
+        // The last block of a member may be partial. A stripe has whole blocks only.
         let capacity = limits.capacity.min(target.size_bytes / SECTOR_BYTES);
         Ok((Self { source, limits: Limits { capacity, ..limits } }, target))
+    }
+}
+
+impl Named {
+    fn of(member: &Member<'_>, source: &dyn Source, target: &Target) -> Result<Self, OpenError> {
+        if let Some(file) = source.file() {
+            let path = || target.path.clone();
+            let found = Identity::of(file);
+            let found =
+                found.map_err(|source| OpenError::System { path: path(), what: "examined", source })?;
+            return Ok(Self::Stored(found));
+        }
+        Ok(match *member {
+            #[cfg(feature = "testing")]
+            Member::Memory(disk) => Self::Object(disk.address()),
+            Member::Source(source) => Self::Object(Arc::as_ptr(source).cast::<()>().addr()),
+            _ => Self::Export(target.path.clone()),
+        })
     }
 }
 
@@ -148,7 +180,15 @@ impl Source for StripeSource {
     }
 
     fn name(&self) -> PathBuf {
-        self.name.clone()
+        self.target.path.clone()
+    }
+
+    fn target(&self) -> Arc<Target> {
+        Arc::clone(&self.target)
+    }
+
+    fn device_depth(&self) -> u32 {
+        QueueConfig::DEVICE_DEPTH.saturating_mul(self.parts.len() as u32)
     }
 
     /// It has whole blocks only.
@@ -183,8 +223,22 @@ impl Source for StripeSource {
         Ok(found)
     }
 
+    /// All sizes of blocks are powers of two: the largest is a multiple of all.
+    fn write_unit_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.source.write_unit_bytes()).max().unwrap_or(1)
+    }
+
+    /// Those of the members: a chunk has whole blocks.
+    fn discard_zeroes(&self) -> bool {
+        self.parts.iter().all(|part| part.source.discard_zeroes())
+    }
+
     fn files(&self) -> Vec<Arc<File>> {
         self.parts.iter().flat_map(|part| part.source.files()).collect()
+    }
+
+    fn has_whole_files(&self) -> bool {
+        self.parts.iter().all(|part| part.source.has_whole_files() || part.source.files().is_empty())
     }
 
     fn failure(&self) -> Option<String> {
@@ -196,32 +250,6 @@ impl Source for StripeSource {
 fn member_bytes(create_bytes: Option<u64>, members: usize, chunk_bytes: u64) -> Option<u64> {
     let of_each = create_bytes?.div_ceil(members.max(1) as u64);
     Some(of_each.checked_next_multiple_of(chunk_bytes).unwrap_or(of_each))
-}
-
-/// Refuses a file, device or export that is named twice. Files and devices are also recognised under different names.
-fn refuse_the_same(parts: &[Part]) -> Result<(), OpenError> {
-    let mut seen = BTreeSet::new();
-    let mut exports = BTreeSet::new();
-    for Part { source, .. } in parts {
-        let path = source.name();
-        let Some(file) = source.file() else {
-            if exports.insert(path.clone()) {
-                continue;
-            }
-            return Err(OpenError::SameMember(path));
-        };
-        let about = match file.metadata() {
-            Ok(about) => about,
-            Err(source) => return Err(OpenError::System { path, what: "examined", source }),
-        };
-        // A device may have several names, each with its own inode.
-        let is_device = about.file_type().is_block_device();
-        let identity = if is_device { (true, 0, about.rdev()) } else { (false, about.dev(), about.ino()) };
-        if !seen.insert(identity) {
-            return Err(OpenError::SameMember(path));
-        }
-    }
-    Ok(())
 }
 
 /// The paths with commas between them.

@@ -1,23 +1,26 @@
 //! Configures and opens the page cache of a volume. The cache is `iopath_os::Buffered`.
 
-use super::Storage;
+use super::{Later, Storage};
 use crate::context::{Life, Member};
 use crate::error::OpenError;
 use crate::facts::Facts;
+use crate::known_engines::KnownEngine;
 use crate::observe;
 use crate::options::{OnWriteError, Options, Readahead};
 use iopath_core::QueueConfig;
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
-use iopath_os::target::Target;
 use iopath_os::{Buffered, BufferedConfig, Fallback, Tail};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The largest page.
 const PAGE_BYTES_MAX: u32 = 64 << 10;
 
 /// The minimum number of pages: some are at the device, others in use by readers and writers.
 const PAGES_MIN: u64 = 16;
+
+/// The least memory of the cache of a volume that cannot write, if its options permit as much: a stream needs it.
+const READ_ONLY_BYTES_MIN: u64 = 32 << 20;
 
 /// [`QueueConfig::CACHE_BIOS_MAX`] for a cache in a context, of which there may be thousands.
 const BIOS_MAX_IN_CONTEXT: u32 = 128;
@@ -43,7 +46,7 @@ pub(crate) struct VolumeCache {
 pub(crate) struct LazyCache {
     opened: OnceLock<VolumeCache>,
     /// The facts of the volume with the engine of the cache, if it was opened later than the volume.
-    facts: OnceLock<Facts>,
+    facts: Arc<OnceLock<Facts>>,
     /// Held by the thread that opens the cache.
     opening: Mutex<()>,
 }
@@ -64,11 +67,16 @@ impl LazyCache {
     pub(crate) fn get_or_open(&self, storage: &Storage, facts: &Facts) -> Result<&Buffered, OpenError> {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.opened.get().is_none() {
-            let OpenedCache { cache, engine, fallback } = open(storage, &facts.target)?;
-            let facts = Facts { engine, fallback, ..facts.clone() };
-            observe::engine_opened(&facts);
+            let known = KnownEngine { engine: facts.engine, fallback: facts.fallback.clone() };
+            let later = Later { known: &known, facts, found: &self.facts };
+            let OpenedCache { cache, engine, fallback } = open(storage, Some(later))?;
+            if engine != known.engine || fallback != known.fallback {
+                let facts = Facts { engine, fallback, ..facts.clone() };
+                observe::engine_opened(&facts);
+                // Cannot fail: the lock is held, and no device is to be opened later.
+                let _ = self.facts.set(facts);
+            }
             // Cannot fail: the lock is held.
-            let _ = self.facts.set(facts);
             let _ = self.opened.set(cache);
         }
         Ok(self.get().expect("it was opened above"))
@@ -107,14 +115,15 @@ impl Drop for VolumeCache {
     }
 }
 
-/// Opens the cache with the options of the source.
-pub(crate) fn open(storage: &Storage, target: &Target) -> Result<OpenedCache, OpenError> {
-    let mut config = config(storage, target)?;
+/// Opens the cache with the options of the source. With `later`, its engine may be opened at the first request.
+pub(crate) fn open(storage: &Storage, later: Option<Later<'_>>) -> Result<OpenedCache, OpenError> {
+    let mut config = config(storage)?;
     let (member, kept) = match &storage.options.context {
         Some(context) => {
             config.demand = Some(context.demand());
-            let life = if context.keeps_closed() { life(storage, target) } else { None };
-            let (member, kept) = context.join(&config, storage.options.cache_bytes, life);
+            let life = if context.keeps_closed() { life(storage) } else { None };
+            let bytes_max = u64::from(config.cache.frames) * u64::from(config.cache.page_bytes);
+            let (member, kept) = context.join(&config, bytes_max, life);
             (Some(member), kept)
         }
         None => (None, None),
@@ -123,13 +132,13 @@ pub(crate) fn open(storage: &Storage, target: &Target) -> Result<OpenedCache, Op
     let mut fallback = None;
     let cache = Buffered::with_pages(config, kept, |pool| {
         let bios_max = if member.is_some() { BIOS_MAX_IN_CONTEXT } else { QueueConfig::CACHE_BIOS_MAX };
-        let opened = storage.cache_runner(bios_max, pool)?;
+        let opened = storage.cache_runner(bios_max, pool, later)?;
         (engine, fallback) = (opened.engine, opened.fallback);
         Ok::<_, OpenError>(opened.queue)
     })?;
     let of_program = storage.options.on_write_error.clone();
     if observe::IS_ON || of_program.is_some() {
-        let path = target.path.clone();
+        let path = storage.target.path.clone();
         cache.report_to(move |failed| {
             observe::write_back_failed(&path, failed);
             if let Some(OnWriteError(report)) = &of_program {
@@ -144,9 +153,9 @@ pub(crate) fn open(storage: &Storage, target: &Target) -> Result<OpenedCache, Op
 }
 
 /// What is needed to keep the pages of a cache on a regular file. `None`: they cannot be kept, also with faults.
-fn life(storage: &Storage, target: &Target) -> Option<Life> {
+fn life(storage: &Storage) -> Option<Life> {
     let Options { lock, write, .. } = storage.options;
-    Life::begin(storage.plain_file()?, target.size_bytes, lock, write)
+    Life::begin(storage.plain_file()?, storage.target.size_bytes, lock, write)
 }
 
 /// Checks the options of the cache, and returns the size of a page.
@@ -161,10 +170,10 @@ pub(crate) fn check(storage: &Storage) -> Result<u32, OpenError> {
     Ok(page_bytes)
 }
 
-fn config(storage: &Storage, target: &Target) -> Result<BufferedConfig, OpenError> {
+fn config(storage: &Storage) -> Result<BufferedConfig, OpenError> {
     let page_bytes = check(storage)?;
     let (options, limits) = (&storage.options, &storage.limits);
-    let cache_bytes = options.cache_bytes;
+    let cache_bytes = cache_bytes(storage, page_bytes);
     Ok(BufferedConfig {
         plain_file: storage.plain_file(),
         cache: CacheConfig::for_device(cache_bytes, page_bytes, limits),
@@ -174,12 +183,21 @@ fn config(storage: &Storage, target: &Target) -> Result<BufferedConfig, OpenErro
             Readahead::Bytes(bytes) => ReadaheadConfig::limited(bytes, cache_bytes, page_bytes, limits),
             Readahead::Linux(bytes) => ReadaheadConfig::linux(bytes, cache_bytes, page_bytes, limits),
         },
-        size_bytes: target.size_bytes,
+        size_bytes: storage.target.size_bytes,
         block_bytes: limits.logical_block_bytes,
         writes_last_block: storage.writes_last_block,
         tail: tail(storage)?,
         demand: None,
     })
+}
+
+/// The memory of the cache. A volume that cannot write has no use for more than its bytes. If another program extends
+/// the file, a reader that follows its growth still has [`READ_ONLY_BYTES_MIN`].
+fn cache_bytes(storage: &Storage, page_bytes: u32) -> u64 {
+    let Options { write, cache_bytes, .. } = storage.options;
+    let pages = storage.target.size_bytes.div_ceil(page_bytes.into());
+    let useful = pages.saturating_add(PAGES_MIN).saturating_mul(page_bytes.into());
+    if write { cache_bytes } else { cache_bytes.min(useful.max(READ_ONLY_BYTES_MIN)) }
 }
 
 fn page_bytes(options: &Options, block_bytes: u32) -> Result<u32, OpenError> {

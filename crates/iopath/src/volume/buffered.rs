@@ -19,6 +19,29 @@ impl Volume {
     /// # Errors
     /// [`ErrorKind::NotBuffered`] on a volume without a page cache, [`ErrorKind::AllBorrowed`] if guards hold every
     /// page, and as [`Volume::read_at`].
+    ///
+    /// A guard has neither `Deref` nor `AsRef<[u8]>`: pages that follow one another in the volume may lie apart in
+    /// memory. [`PageGuard::as_slice`] returns bytes that are contiguous, as those of one page always are, and
+    /// [`PageGuard::slices`] returns all pieces.
+    ///
+    /// ```
+    /// use iopath::testing::{MemoryConfig, MemoryDisk};
+    /// use iopath::{IoMode, Options, Volume};
+    ///
+    /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+    /// let volume = Volume::memory(&disk, &Options::new().write(true).mode(IoMode::Buffered))?;
+    /// volume.write_at(b"header", 8192)?;
+    ///
+    /// let header = volume.borrow(8192, 6)?;
+    /// assert_eq!(header.as_slice(), Some(b"header".as_slice()));
+    /// volume.write_at(b"HEADER", 8192)?;
+    /// assert_eq!(header.as_slice(), Some(b"header".as_slice()), "borrowed bytes do not change");
+    ///
+    /// let pages = volume.borrow(4096, 16384)?;
+    /// let bytes: Vec<u8> = pages.slices().flatten().copied().collect();
+    /// assert_eq!((bytes.len(), &bytes[4096..4102]), (16384, b"HEADER".as_slice()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn borrow(&self, offset: u64, bytes: usize) -> Result<PageGuard<'_>> {
         self.cache()?.borrow_or(offset, bytes, |error| self.uncached(Op::Read, offset, bytes as u64, error))

@@ -60,7 +60,7 @@ impl Cursor {
     /// The number of bytes, up to `bytes`, that a write at the position can write.
     fn writable(&self, bytes: usize) -> Result<usize, Error> {
         let size_bytes = self.volume.size_bytes();
-        if self.volume.can_extend() {
+        if self.volume.shape().can_extend() {
             return Ok(bytes);
         }
         let left = size_bytes.saturating_sub(self.position);

@@ -4,31 +4,21 @@
 
 use super::{Volume, VolumeShared};
 use crate::error::Result;
-use crate::options::IoMode;
 use iopath_core::volume::{Appends, Ends, ExtendStep, Extension, Trim};
 use iopath_core::{Extent, Op};
 use iopath_os::file_size_limit;
 use std::sync::atomic::Ordering;
 
 impl Volume {
-    /// Whether a write of `bytes` bytes at `offset` would extend the volume.
+    /// Whether a write of `bytes` bytes at `offset` extends the volume.
     #[inline]
-    pub(super) fn is_past_end(&self, offset: u64, bytes: usize) -> bool {
-        offset.checked_add(bytes as u64).is_some_and(|end| bytes > 0 && end > self.size_bytes())
-    }
-
-    /// Whether writes past the end extend the volume.
-    pub(super) fn can_extend(&self) -> bool {
-        let options = &self.storage().options;
-        options.extend && options.mode != IoMode::Raw && !self.has_fixed_size()
+    pub(super) fn is_extending(&self, offset: u64, bytes: usize) -> bool {
+        self.shape().is_extending(offset, bytes as u64, self.size_bytes())
     }
 
     /// A write that reaches past the end. Extending writes run one after another.
     #[cold]
     pub(super) fn write_extending(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
-        if !self.can_extend() {
-            return self.write_within(buffer, offset, fua);
-        }
         let bytes = buffer.len() as u64;
         let address = buffer.as_ptr().addr();
         self.checked(Op::Write, offset, bytes, |shape, size| {

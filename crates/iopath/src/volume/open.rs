@@ -4,15 +4,17 @@ use super::Volume;
 use crate::error::{OpenError, Result};
 use crate::options::Options;
 #[cfg(feature = "stripe")]
-use crate::source::stripe::Member;
+use crate::source::Member;
+#[cfg(all(feature = "mapped", feature = "testing"))]
+use crate::source::MemorySource;
 use crate::storage::Storage;
 #[cfg(feature = "mapped")]
 use iopath_os::FileMap;
 #[cfg(all(feature = "mapped", feature = "testing"))]
 use iopath_os::MemoryDisk;
-#[cfg(feature = "mapped")]
-use iopath_os::target::Target;
 use std::path::Path;
+#[cfg(all(feature = "mapped", feature = "testing"))]
+use std::sync::Arc;
 
 impl Volume {
     /// Opens several files or block devices as one volume, which distributes chunks of `chunk_bytes` bytes over the
@@ -43,7 +45,8 @@ impl Volume {
         Self::open_stripe_of(&members_of(paths), chunk_bytes, options)
     }
 
-    /// Does the same as [`Volume::open_stripe`], of files, block devices and remote exports.
+    /// Does the same as [`Volume::open_stripe`], of any members: files, block devices, remote exports, disks in memory, and
+    /// storage of the program.
     ///
     /// # Errors
     /// Returns the errors of [`Volume::open_stripe`] and [`Volume::remote`].
@@ -53,8 +56,7 @@ impl Volume {
         chunk_bytes: u64,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let (storage, target) = Storage::stripe(members, chunk_bytes, options)?;
-        Self::of(storage, target)
+        Self::of(Storage::stripe(members, chunk_bytes, options)?)
     }
 
     /// Opens a mapped file as a volume. `path` is the file or block device with the blocks; `file` maps offsets of the
@@ -102,7 +104,7 @@ impl Volume {
     /// ```
     #[cfg(feature = "mapped")]
     pub fn open_mapped(path: impl AsRef<Path>, file: &FileMap, options: &Options) -> Result<Self, OpenError> {
-        Self::mapped(Storage::open(path.as_ref(), options)?, file)
+        Self::of(Storage::open(path.as_ref(), options)?.mapped(file)?)
     }
 
     /// Does the same as [`Volume::open_mapped`], on a disk in memory.
@@ -111,7 +113,7 @@ impl Volume {
     /// Returns the errors of [`Volume::open_mapped`].
     #[cfg(all(feature = "mapped", feature = "testing"))]
     pub fn memory_mapped(disk: &MemoryDisk, file: &FileMap, options: &Options) -> Result<Self, OpenError> {
-        Self::mapped(Storage::memory(disk, options)?, file)
+        Self::of(Storage::of(Arc::new(MemorySource::new(disk, options)), options)?.mapped(file)?)
     }
 
     /// Does the same as [`Volume::open_mapped`], on a stripe ([`Volume::open_stripe`]).
@@ -125,13 +127,7 @@ impl Volume {
         file: &FileMap,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        Self::mapped(Storage::stripe(&members_of(paths), chunk_bytes, options)?, file)
-    }
-
-    #[cfg(feature = "mapped")]
-    fn mapped((storage, target): (Storage, Target), file: &FileMap) -> Result<Self, OpenError> {
-        let (storage, target) = storage.mapped(target, file)?;
-        Self::of(storage, target)
+        Self::of(Storage::stripe(&members_of(paths), chunk_bytes, options)?.mapped(file)?)
     }
 }
 

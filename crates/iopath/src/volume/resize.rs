@@ -1,9 +1,9 @@
 //! Moves the end of a volume.
 
-use super::{SIZE_BYTES_MAX, Volume};
+use super::Volume;
 use crate::bounce::Locked;
 use crate::error::{Cause, ErrorKind, Result};
-use crate::source::SourceError;
+use crate::source::{SIZE_BYTES_MAX, SourceError};
 use iopath_core::Op;
 use iopath_os::{Buffered, file_size_limit};
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ impl Volume {
     /// system refuses. [`ErrorKind::ReadOnly`] if the volume is read-only.
     pub fn resize(&self, size_bytes: u64) -> Result<()> {
         self.check_writable(Op::Write, size_bytes, 0)?;
-        if self.has_fixed_size() {
+        if !self.shape().is_resizable {
             // Check before the cache drops the pages of the removed part.
             return Err(self.cannot_resize(size_bytes, io::ErrorKind::Unsupported.into()));
         }
@@ -133,10 +133,5 @@ impl Volume {
 
     pub(super) fn cannot_resize(&self, size_bytes: u64, source: io::Error) -> crate::Error {
         self.error(ErrorKind::Resize { size_bytes }).because(Cause::System(source))
-    }
-
-    /// Whether the source cannot change its size.
-    pub(super) fn has_fixed_size(&self) -> bool {
-        !self.source().can_resize()
     }
 }

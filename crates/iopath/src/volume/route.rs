@@ -32,6 +32,8 @@ pub(super) fn shape_of(storage: &Storage, facts: &Facts) -> VolumeShape {
         is_writable: options.write,
         cuts_off_at_end: options.mode != IoMode::Raw,
         writes_last_block: storage.writes_last_block,
+        is_resizable: storage.source.can_resize(),
+        extends: options.extend,
     }
 }
 

@@ -40,7 +40,7 @@ impl Volume {
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let bytes = total(buffers.iter().map(|buffer| buffer.len()));
         let parts = buffers.iter().map(|buffer| (buffer.as_ptr().addr(), buffer.len()));
-        let extends = self.can_extend() && self.is_past_end(offset, bytes);
+        let extends = self.is_extending(offset, bytes);
         if !extends && self.is_direct_in_parts(Op::Write, offset, parts)? {
             let extent = self.writable(Op::Write, offset, bytes as u64)?;
             if extent.is_empty() {

@@ -17,6 +17,8 @@ const SHAPE: VolumeShape = VolumeShape {
     is_writable: true,
     cuts_off_at_end: true,
     writes_last_block: false,
+    is_resizable: true,
+    extends: false,
 };
 
 /// The bytes of a volume, and of the rest of its last block.

@@ -45,7 +45,7 @@ impl<T> Drop for Uring<T> {
         // SAFETY: this is its last use.
         let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
         match rings {
-            Some(rings) => rings.put(ring, entries),
+            Some(rings) => rings.pool.put(ring, entries),
             None => drop(ring),
         }
     }

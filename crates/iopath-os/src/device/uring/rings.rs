@@ -6,6 +6,7 @@ use std::fmt;
 use std::mem;
 use std::os::fd::AsRawFd;
 use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use io_uring::IoUring;
@@ -13,7 +14,8 @@ use iopath_core::{Duration, Instant};
 
 use crate::clock;
 
-/// The maximum number of rings in a pool. Further ones are closed.
+/// The maximum number of rings in a pool. Further ones are closed. If more devices than this have rings, an unused device
+/// leaves its ring ([`RingPool::is_crowded`]).
 const RINGS_MAX: usize = 16;
 
 /// No file, in the table of a ring's files.
@@ -24,11 +26,31 @@ const NO_FILE: i32 = -1;
 #[derive(Clone, Default)]
 pub struct RingPool {
     left: Arc<Mutex<Vec<Left>>>,
+    /// The number of rings that devices use.
+    used: Arc<AtomicUsize>,
     on_ring: Option<OnRing>,
 }
 
 /// Is called when a ring has come.
 type OnRing = Arc<dyn Fn() + Send + Sync>;
+
+/// A device with a ring that goes to the pool.
+pub(super) struct User {
+    pub(super) pool: RingPool,
+}
+
+impl User {
+    pub(super) fn new(pool: RingPool) -> Self {
+        pool.used.fetch_add(1, Relaxed);
+        Self { pool }
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.pool.used.fetch_sub(1, Relaxed);
+    }
+}
 
 /// A ring in the pool.
 struct Left {
@@ -75,6 +97,11 @@ impl RingPool {
     /// The number of rings.
     pub fn len(&self) -> usize {
         self.lock().len()
+    }
+
+    /// Whether so many devices have rings that one without I/O should leave its ring to others.
+    pub fn is_crowded(&self) -> bool {
+        self.used.load(Relaxed) > RINGS_MAX
     }
 
     /// Whether there is no ring.
@@ -139,14 +166,14 @@ fn is_empty(ring: &mut IoUring) -> bool {
 mod tests {
     use std::fs::File;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::sync::atomic::AtomicU32;
 
     use iopath_core::{BlockDevice, Extent, Io, Limits, Memory, Op, Tag};
 
     use super::super::{AnyThread, Uring, UringConfig, entries};
     use super::*;
     use crate::aligned::AlignedBuf;
-    use crate::device::{Notifier, RealDevice};
+    use crate::device::{Lazy, Notifier, RealDevice};
     use crate::memory::Segment;
     use crate::pool::BufferPool;
     use crate::runner::segment_mut;
@@ -176,7 +203,7 @@ mod tests {
     }
 
     /// Reads the block, and checks its bytes.
-    fn read(device: &mut Uring<AnyThread>, byte: u8) {
+    fn read(device: &mut impl RealDevice, byte: u8) {
         let mut memory = AlignedBuf::new(BLOCK as usize).unwrap();
         submit(device, &mut memory);
         device.commit_and_wait(1, None).unwrap();
@@ -265,6 +292,27 @@ mod tests {
     }
 
     #[test]
+    fn devices_without_io_leave_their_rings_when_many_have_one() {
+        let rings = RingPool::default();
+        let Some(first) = open(scratch(1), 2, &rings) else { return };
+        drop(first);
+        let open_lazily = |byte: u8| {
+            let (file, pool) = (scratch(byte), rings.clone());
+            let limits = Limits { logical_block_bytes: BLOCK as u32, ..Limits::with_capacity(BLOCK / 512) };
+            Lazy::new(limits, Some(rings.clone()), move |limits| {
+                let config = UringConfig { depth: 2, pool: None };
+                Ok(Box::new(Uring::<AnyThread>::try_new(Arc::clone(&file), limits, &config, Some(&pool))?))
+            })
+        };
+        let mut devices: Vec<(u8, Lazy)> = (1..100).map(|byte| (byte, open_lazily(byte))).collect();
+        assert_eq!(rings.used.load(Relaxed), 0, "none has a ring before its first request");
+        for _ in 0..2 {
+            devices.iter_mut().for_each(|(byte, device)| read(device, *byte));
+            assert_eq!((rings.used.load(Relaxed), rings.len()), (RINGS_MAX, 1));
+        }
+    }
+
+    #[test]
     fn the_owner_of_a_pool_is_notified_of_each_ring() {
         let notified = Arc::new(AtomicU32::new(0));
         let rings = RingPool::new({
@@ -286,7 +334,9 @@ mod tests {
         if devices.len() < RINGS_MAX {
             return;
         }
+        assert!(rings.is_crowded());
         drop(devices);
+        assert!(!rings.is_crowded());
         assert_eq!(rings.len(), RINGS_MAX);
         let (age, now) = (Duration::from_secs(60), clock::now());
         assert!(rings.close_older(age, now).is_some_and(|next| next <= now + age));
