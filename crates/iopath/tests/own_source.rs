@@ -265,7 +265,7 @@ impl Source for Unusual {
     }
 
     fn data_ranges(&self, _range: Range<u64>, ranges_max: usize) -> Result<Vec<Range<u64>>, SourceError> {
-        Ok(vec![0..ranges_max as u64])
+        Ok(std::iter::once(0..ranges_max as u64).collect())
     }
 
     fn file(&self) -> Option<&Arc<std::fs::File>> {
@@ -309,7 +309,7 @@ fn a_handle_of_a_source_gives_every_answer_of_the_source() {
             (Some(4001), 2, 9)
         );
         assert_eq!((handle.files().len(), handle.failure()), (3, Some("failed".to_owned())));
-        assert_eq!(handle.data_ranges(0..1, 6).unwrap(), [0..6]);
+        assert!(handle.data_ranges(0..1, 6).unwrap().into_iter().eq(std::iter::once(0..6)));
         handle.resize(5000).unwrap();
         handle.allocate(1, 2).unwrap();
         assert_eq!(handle.tail().unwrap_err().to_string(), "tail");
