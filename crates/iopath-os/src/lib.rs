@@ -38,8 +38,8 @@ pub mod ublk;
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{
     Advice, Appended, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheBudget,
-    CacheQueue, CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard, SharedFlusher,
-    WriteBackError,
+    CacheQueue, CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard,
+    SharedFlusher, WriteBackError,
 };
 pub use child::keep_child_status;
 pub use clock::now;

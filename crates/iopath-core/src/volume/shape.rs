@@ -223,9 +223,7 @@ impl VolumeShape {
     #[inline]
     pub const fn is_extending(&self, offset: u64, bytes: u64, size_bytes: u64) -> bool {
         // The usual case first: this is a part of each write.
-        self.can_extend()
-            && bytes > 0
-            && matches!(offset.checked_add(bytes), Some(end) if end > size_bytes)
+        self.can_extend() && bytes > 0 && matches!(offset.checked_add(bytes), Some(end) if end > size_bytes)
     }
 
     /// Checks a write before it extends the volume: afterwards it must not be refused.
@@ -430,9 +428,14 @@ mod tests {
 
     #[test]
     fn a_write_past_the_end_extends_a_volume_that_can_grow_and_may() {
-        for (offset, bytes, extends) in
-            [(1024, 1, true), (1023, 2, true), (5000, 1, true), (1023, 1, false), (1024, 0, false), (u64::MAX, 1, false)]
-        {
+        for (offset, bytes, extends) in [
+            (1024, 1, true),
+            (1023, 2, true),
+            (5000, 1, true),
+            (1023, 1, false),
+            (1024, 0, false),
+            (u64::MAX, 1, false),
+        ] {
             assert_eq!(SHAPE.is_extending(offset, bytes, 1024), extends, "{bytes} bytes at {offset}");
             for fixed in [
                 VolumeShape { is_resizable: false, ..SHAPE },
