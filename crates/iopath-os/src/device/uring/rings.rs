@@ -307,7 +307,9 @@ mod tests {
         let mut devices: Vec<(u8, Lazy)> = (1..100).map(|byte| (byte, open_lazily(byte))).collect();
         assert_eq!(rings.used.load(Relaxed), 0, "none has a ring before its first request");
         for _ in 0..2 {
-            devices.iter_mut().for_each(|(byte, device)| read(device, *byte));
+            for (byte, device) in &mut devices {
+                read(device, *byte);
+            }
             assert_eq!((rings.used.load(Relaxed), rings.len()), (RINGS_MAX, 1));
         }
     }
