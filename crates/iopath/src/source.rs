@@ -5,8 +5,8 @@
 //! batches, futures, I/O schedulers and faults. A source needs its [`Limits`] and a device; every other method has a
 //! default.
 //!
-//! The storage of this crate is a source, too: [`open`] of a file or block device, [`memory`], [`remote`], [`stripe`] and
-//! [`mapped`]. So a stripe or a mapped file can be on any source, and a source of the program can use another one.
+//! The storage of this crate is a source, too: [`open`] of a file or block device, [`memory`], [`remote`], [`stripe`]
+//! and [`mapped`]. So a stripe or a mapped file can be on any source, and a source of the program can use another one.
 //!
 //! | the device | for |
 //! |---|---|

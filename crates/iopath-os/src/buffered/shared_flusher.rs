@@ -1,6 +1,6 @@
 //! One thread that writes back dirty pages for any number of caches that share their memory. It does what
-//! `flusher.rs` does for one cache, but waits for no device: it visits a cache, starts the I/O that is due, collects the
-//! I/O that has completed, and visits the next one. So a slow device does not delay the others.
+//! `flusher.rs` does for one cache, but waits for no device: it visits a cache, starts the I/O that is due, collects
+//! the I/O that has completed, and visits the next one. So a slow device does not delay the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -184,8 +184,9 @@ impl CacheShared {
             return None;
         }
         state = self.report(state);
-        // After a pause in which the cache stayed idle: a program that flushes after each write would plan a first visit
-        // with each write otherwise. With the lock: a writer that makes a page dirty later finds the flag cleared.
+        // After a pause in which the cache stayed idle: a program that flushes after each write would plan a first
+        // visit with each write otherwise. With the lock: a writer that makes a page dirty later finds the flag
+        // cleared.
         if last.was_idle && state.is_idle() {
             self.has_flusher.store(false, Relaxed);
             state.flusher = Flusher::Ended;

@@ -21,8 +21,8 @@ use iopath_os::Remote;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A file or block device as a source, with its size at this time. The options of its creation, lock, alignment and engine apply; the volume on it
-/// has options of its own.
+/// A file or block device as a source, with its size at this time. The options of its creation, lock, alignment and
+/// engine apply; the volume on it has options of its own.
 ///
 /// # Errors
 /// Returns the errors of [`Volume::open`](crate::Volume::open).

@@ -45,8 +45,8 @@ impl Volume {
         Self::open_stripe_of(&members_of(paths), chunk_bytes, options)
     }
 
-    /// Does the same as [`Volume::open_stripe`], of any members: files, block devices, remote exports, disks in memory, and
-    /// storage of the program.
+    /// Does the same as [`Volume::open_stripe`], of any members: files, block devices, remote exports, disks in memory,
+    /// and storage of the program.
     ///
     /// # Errors
     /// Returns the errors of [`Volume::open_stripe`] and [`Volume::remote`].

@@ -14,8 +14,8 @@ use iopath_core::{Duration, Instant};
 
 use crate::clock;
 
-/// The maximum number of rings in a pool. Further ones are closed. If more devices than this have rings, an unused device
-/// leaves its ring ([`RingPool::is_crowded`]).
+/// The maximum number of rings in a pool. Further ones are closed. If more devices than this have rings, an unused
+/// device leaves its ring ([`RingPool::is_crowded`]).
 const RINGS_MAX: usize = 16;
 
 /// No file, in the table of a ring's files.
