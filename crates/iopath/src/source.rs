@@ -232,7 +232,7 @@ pub trait Source: fmt::Debug + Send + Sync {
 
     /// Whether no other source uses other parts of the same [`Source::files`]. Then a second volume of the process that
     /// writes one of these files through a page cache is refused
-    /// ([`OpenError::SecondCache`](crate::OpenError::SecondCache)). Default: not certain.
+    /// ([`OpenError::SecondCache`]). Default: not certain.
     fn has_whole_files(&self) -> bool {
         false
     }
