@@ -8,10 +8,13 @@
 //! Like an inline read, such a write is used only if the queue would have no effect: no elevator, no log. No write of
 //! the cache is in flight when it begins, and the pages of the append are held, so none to these pages can begin.
 
-use iopath_core::buffered::{BufferedWrite, TakeStep};
+use std::ops::ControlFlow;
+
+use iopath_core::buffered::BufferedWrite;
 use iopath_core::cache::Outcome;
 
 use super::wait::Locked;
+use super::write::Taken;
 use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
 use crate::tail::Tail;
@@ -35,33 +38,15 @@ impl Buffered {
         let shared = &self.shared;
         let mut write = BufferedWrite::appending(offset, bytes.len())?;
         let mut appended = Appended { bytes: 0, is_refused: false };
-        let mut state = shared.lock();
+        let state = shared.lock();
         let tail = state.tail.clone().filter(|_| shared.plain_file.is_some() && state.may_bypass_queue());
         let Some(tail) = tail else { return Ok(appended) };
-        let mut waiter = state.add_waiter();
-        let ended = loop {
-            let step = state.path.take_pages(&mut write, waiter as u64);
-            if write.is_waiting() {
-                state.advance(clock::now());
-            }
-            match step {
-                Ok(TakeStep::Fill) => {
-                    state = shared.append_held(state, &mut write, bytes, offset, &*tail, &mut appended);
-                    if appended.bytes != write.taken() {
-                        break Ok(());
-                    }
-                }
-                Ok(TakeStep::Wait) => {
-                    let (locked, outcome) = shared.wait(state, waiter)?;
-                    write.handle_outcome(outcome);
-                    state = locked;
-                    waiter = state.add_waiter();
-                }
-                Ok(TakeStep::Done { .. }) => break Ok(()),
-                Err(error) => break Err(error.into()),
-            }
-        };
-        if ended.is_ok() && write.is_waiting() {
+        let Taken { mut state, waiter, result } = shared.take_pages(state, &mut write, |state, write| {
+            let state = shared.append_held(state, write, bytes, offset, &*tail, &mut appended);
+            let is_complete = appended.bytes == write.taken();
+            (state, if is_complete { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        if result.is_ok() && write.is_waiting() {
             // For the page after those that could not be appended.
             let (locked, outcome) = shared.wait(state, waiter)?;
             state = locked;
@@ -81,7 +66,8 @@ impl Buffered {
         if is_dirty {
             shared.start_flusher();
         }
-        ended.map(|()| appended)
+        result?;
+        Ok(appended)
     }
 }
 

@@ -5,6 +5,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use iopath_core::Instant;
+
 use super::CacheShared;
 use super::shared_flusher::UNPOLLED_MAX;
 use super::state::State;
@@ -36,7 +38,6 @@ impl CacheShared {
         if self.has_flusher.load(Relaxed) {
             return;
         }
-        // Before the thread runs, which may clear it.
         self.has_flusher.store(true, Relaxed);
         let shared = Arc::clone(self);
         let builder = thread::Builder::new().name("iopath-flush".to_owned());
@@ -50,13 +51,14 @@ impl State {
         if self.path.cache().dirty_pages() == 0 {
             return;
         }
+        let lacks_flusher = self.lacks_flusher();
         match (&self.flusher, &mut self.owner_of_memory) {
             (Flusher::Parked(thread), _) => {
                 thread.unpark();
                 self.flusher = Flusher::Awake;
             }
             // The owner makes the shared thread visit it.
-            (Flusher::Ended, Some(owner)) if !self.has_flusher.load(Relaxed) => owner.notify(),
+            (_, Some(owner)) if lacks_flusher => owner.notify(),
             _ => {}
         }
     }
@@ -66,6 +68,11 @@ impl State {
         matches!(self.flusher, Flusher::Ended)
             && !self.has_flusher.load(Relaxed)
             && self.path.cache().dirty_pages() > 0
+    }
+
+    /// Whether a page is due to be written.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.path.poll_timeout().is_some_and(|due| due <= now)
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -106,8 +113,7 @@ impl CacheShared {
             thread::park_timeout(sleep);
             state = self.lock();
             let now = clock::now();
-            let is_due = state.path.poll_timeout().is_some_and(|due| due <= now);
-            if !is_due && state.activity != activity {
+            if !state.is_due(now) && state.activity != activity {
                 continue;
             }
             state.poll(now);

@@ -5,6 +5,9 @@
 //! Such I/O bypasses the queue. So it is used only if the queue would have no effect: no elevator, no log, no write in
 //! flight for which it would have to wait (rule 1 of the path), and for a flush no I/O at all.
 
+use std::fs::File;
+
+use iopath_core::buffered::InlineIo;
 use iopath_core::cache::IoTag;
 use iopath_core::{Instant, IoError, Op, Page};
 
@@ -14,6 +17,7 @@ use super::wait::Locked;
 use super::waiter::OwnFlush;
 use crate::clock;
 use crate::device::{OWN_SEGMENTS_MAX, flush_now, transfer_now};
+use crate::memory::Segment;
 
 impl CacheShared {
     /// Advances the state machine. The calling thread performs the read of `page` if it may.
@@ -25,17 +29,13 @@ impl CacheShared {
         });
         state.advance(now);
         let Some((file, read)) = read else { return state };
-        let geometry = *state.path.geometry();
-        drop(state);
-        let block_bytes = u64::from(geometry.block_bytes);
-        let io = (Op::Read, read.extent);
-        let result = transfer_now(file, block_bytes, geometry.sectors(), io, &read.segments);
-        let mut state = self.lock();
+        let (mut state, result) = self.transfer(state, file, Op::Read, &read);
         let now = clock::now();
         state.path.handle_completion(read.tag, result, now);
         state.advance(now);
         state
     }
+
     /// Advances the state machine for a thread that has called a flush. The thread performs the I/O if there is one
     /// write or none, and then the flush of the device.
     pub(super) fn flush_inline<'a>(&'a self, mut state: Locked<'a>) -> Locked<'a> {
@@ -43,13 +43,24 @@ impl CacheShared {
         let now = clock::now();
         let write = file.and_then(|file| Some((file, state.path.take_lone_write::<OWN_SEGMENTS_MAX>(now)?)));
         let Some((file, write)) = write else { return self.act_for_flush(state, State::advance) };
-        let geometry = *state.path.geometry();
-        drop(state);
-        let (block_bytes, io) = (u64::from(geometry.block_bytes), (Op::Write, write.extent));
-        let result = transfer_now(file, block_bytes, geometry.sectors(), io, &write.segments);
-        let mut state = self.lock();
+        let (mut state, result) = self.transfer(state, file, Op::Write, &write);
         state.end_own(write.tag, result, Op::Write);
         self.act_for_flush(state, State::advance)
+    }
+
+    /// Performs a read or write without the lock.
+    fn transfer<'a>(
+        &'a self,
+        state: Locked<'a>,
+        file: &File,
+        op: Op,
+        io: &InlineIo<Segment, OWN_SEGMENTS_MAX>,
+    ) -> (Locked<'a>, Result<(), IoError>) {
+        let geometry = *state.path.geometry();
+        drop(state);
+        let block_bytes = u64::from(geometry.block_bytes);
+        let result = transfer_now(file, block_bytes, geometry.sectors(), (op, io.extent), &io.segments);
+        (self.lock(), result)
     }
 
     /// Calls `act` for a thread that waits for a flush of the device. The thread performs that flush if `act` begins

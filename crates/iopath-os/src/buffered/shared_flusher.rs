@@ -194,8 +194,7 @@ impl CacheShared {
         }
         state.flusher = Flusher::Awake;
         let now = clock::now();
-        let is_due = state.path.poll_timeout().is_some_and(|due| due <= now);
-        if is_due || last.was_visited && state.activity == last.activity {
+        if state.is_due(now) || last.was_visited && state.activity == last.activity {
             state.poll(now);
         }
         let made_progress = std::mem::replace(&mut last.reaped, state.reaped) != state.reaped;

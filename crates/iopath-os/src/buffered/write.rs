@@ -1,6 +1,9 @@
 //! Writes: pages are taken under the lock, a few at a time, filled without it, and released under it.
 
+use std::ops::ControlFlow;
+
 use iopath_core::buffered::{BufferedWrite, TakeStep, WritePiece};
+use iopath_core::{Duration, IoError};
 
 use super::arena::Arena;
 use super::wait::Locked;
@@ -23,36 +26,28 @@ impl Buffered {
     fn write_pages(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
         let mut write = BufferedWrite::new(offset, bytes.len())?;
         let shared = &*self.shared;
-        let mut state = shared.lock();
-        let mut waiter = state.add_waiter();
-        let written = loop {
-            let step = state.path.take_pages(&mut write, waiter as u64);
-            if write.is_waiting() {
-                state.advance(clock::now());
-            }
-            match step {
-                Ok(TakeStep::Fill) => {
-                    drop(state);
-                    shared.fill(&mut write, bytes);
-                    state = shared.lock();
-                    state.release_pages(&mut write);
-                }
-                Ok(TakeStep::Wait) => {
-                    let (locked, outcome) = shared.wait(state, waiter)?;
-                    write.handle_outcome(outcome);
-                    state = locked;
-                    waiter = state.add_waiter();
-                }
-                Ok(TakeStep::Done { pause }) => break Ok(pause),
-                Err(error) => break Err(error),
-            }
-        };
+        let Taken { mut state, waiter, result } =
+            shared.take_pages(shared.lock(), &mut write, |state, write| {
+                drop(state);
+                shared.fill(write, bytes);
+                let mut state = shared.lock();
+                state.release_pages(write);
+                (state, ControlFlow::Continue(()))
+            })?;
         state.waiters.remove(waiter);
-        if let Some(pause) = written? {
+        if let Some(pause) = result? {
             drop(shared.pause_writer(state, pause));
         }
         Ok(())
     }
+}
+
+/// The end of [`CacheShared::take_pages`]. The waiter is the caller's to remove.
+pub(super) struct Taken<'a> {
+    pub(super) state: Locked<'a>,
+    pub(super) waiter: usize,
+    /// The pause of the writer before its next write; none after a break.
+    pub(super) result: Result<Option<Duration>, IoError>,
 }
 
 impl Locked<'_> {
@@ -65,6 +60,44 @@ impl Locked<'_> {
 }
 
 impl CacheShared {
+    /// Takes the pages of a write, a few at a time. `fill` fills and releases those that the writer holds, and decides
+    /// whether the write goes on.
+    ///
+    /// # Errors
+    /// That of a wait, which has removed the waiter.
+    pub(super) fn take_pages<'a>(
+        &'a self,
+        mut state: Locked<'a>,
+        write: &mut BufferedWrite,
+        mut fill: impl FnMut(Locked<'a>, &mut BufferedWrite) -> (Locked<'a>, ControlFlow<()>),
+    ) -> Result<Taken<'a>, BufferedError> {
+        let mut waiter = state.add_waiter();
+        let result = loop {
+            let step = state.path.take_pages(write, waiter as u64);
+            if write.is_waiting() {
+                state.advance(clock::now());
+            }
+            match step {
+                Ok(TakeStep::Fill) => {
+                    let (locked, flow) = fill(state, write);
+                    state = locked;
+                    if flow.is_break() {
+                        break Ok(None);
+                    }
+                }
+                Ok(TakeStep::Wait) => {
+                    let (locked, outcome) = self.wait(state, waiter)?;
+                    write.handle_outcome(outcome);
+                    state = locked;
+                    waiter = state.add_waiter();
+                }
+                Ok(TakeStep::Done { pause }) => break Ok(pause),
+                Err(error) => break Err(error),
+            }
+        };
+        Ok(Taken { state, waiter, result })
+    }
+
     /// Copies `bytes` into the pages that the writer holds. Without the lock.
     pub(super) fn fill(&self, write: &mut BufferedWrite, bytes: &[u8]) {
         self.copy_moved(write);
@@ -92,6 +125,7 @@ impl CacheShared {
             }
         }
     }
+
     /// Copies the pages that have moved to other frames for the writer. Without the lock.
     pub(super) fn copy_moved(&self, write: &mut BufferedWrite) {
         let arena = &self.arena;
