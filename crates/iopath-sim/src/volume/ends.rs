@@ -201,7 +201,7 @@ impl Volume {
         self.call(index).stage = Stage::Ready;
     }
 
-    /// Continues a call that moves the end.
+    /// Continues a call that moves the end. The calls that it has begun report their own errors.
     pub(super) fn step_move(&mut self, index: usize, now: Instant) {
         let moved = self.move_of(index);
         let child = moved.child.take();
@@ -220,10 +220,10 @@ impl Volume {
                     moved.next = Next::End;
                     self.begin_child(index, Kind::Flush { queue: 0 }, 0, 0, "flush", now);
                 } else {
-                    self.end_move(index, child == Some(true), now);
+                    self.finish(index, child == Some(true), now);
                 }
             }
-            Next::End => self.end_move(index, child == Some(true), now),
+            Next::End => self.finish(index, child == Some(true), now),
         }
     }
 
@@ -233,11 +233,6 @@ impl Volume {
         let moved = self.move_of(index);
         (moved.next, moved.child) = (Next::Unlock, Some(false));
         self.call(index).stage = Stage::Ready;
-    }
-
-    /// The calls that it has begun have reported their own errors.
-    fn end_move(&mut self, index: usize, is_ok: bool, now: Instant) {
-        self.finish(index, is_ok, now);
     }
 
     /// Locks the end. A flush does so only if there is something to trim.
@@ -402,8 +397,7 @@ impl Volume {
                     return;
                 }
                 let path = self.path.as_mut().expect("only a file with a page cache has steps");
-                let (offset, bytes) = (last.offset(), last.bytes());
-                match path.begin_direct(Op::WriteZeroes, offset, bytes, 1, index as u64) {
+                match path.begin_hold(last.offset(), index as u64) {
                     DirectStep::Go(tag) => self.move_of(index).pass_gate(tag),
                     DirectStep::Wait => self.call(index).stage = Stage::Waiting,
                 }
