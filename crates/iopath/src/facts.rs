@@ -19,8 +19,8 @@ pub struct Facts {
     pub memory_align_bytes: u32,
     /// The longest request, in bytes; longer I/O is split.
     pub request_bytes_max: u64,
-    /// The engine: `uring`, `threads`, `memory` or `remote`. A volume whose
-    /// page cache opens it later has that of earlier volumes on the device, and may find another one.
+    /// The engine: `uring`, `threads`, `memory` or `remote`. A volume whose page cache opens it later has that of
+    /// earlier volumes on the device, and may find another one.
     pub engine: &'static str,
     /// The reason for a fallback to another engine: one line for the user of the program.
     pub fallback: Option<Fallback>,

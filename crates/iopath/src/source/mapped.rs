@@ -44,7 +44,7 @@ impl MappedSource {
     }
 
     /// The setup of the device with the blocks.
-    fn below(&self, setup: &DeviceSetup) -> DeviceSetup {
+    fn setup_below(&self, setup: &DeviceSetup) -> DeviceSetup {
         let limits = Limits { capacity: self.setup.limits.capacity, ..setup.limits.clone() };
         DeviceSetup { limits, ..setup.clone() }
     }
@@ -54,7 +54,7 @@ impl MappedSource {
         setup: &DeviceSetup,
     ) -> Result<OpenedDevice<Mapped<Box<dyn RealDevice + Send>>>, OpenError> {
         let OpenedDevice { device, engine, fallback } =
-            open_device(&*self.below, self.faults.as_ref(), &self.below(setup))?;
+            open_device(&*self.below, self.faults.as_ref(), &self.setup_below(setup))?;
         let device = Box::new(Mapped::new(device, &self.file, self.boundary)?);
         Ok(OpenedDevice { device, engine, fallback })
     }
@@ -77,7 +77,7 @@ impl Source for MappedSource {
 
     fn open_local(&self, setup: &DeviceSetup) -> Result<OpenedDevice<dyn RealDevice>, OpenError> {
         let OpenedDevice { device, engine, fallback } =
-            open_local_device(&*self.below, self.faults.as_ref(), &self.below(setup))?;
+            open_local_device(&*self.below, self.faults.as_ref(), &self.setup_below(setup))?;
         let device = Box::new(Mapped::new(device, &self.file, self.boundary)?);
         Ok(OpenedDevice { device, engine, fallback })
     }
