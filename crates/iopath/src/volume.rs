@@ -361,9 +361,9 @@ impl Volume {
         }
     }
 
-    /// Flushes, and drops this handle; other clones of the volume stay open. A volume with a page cache that has written
-    /// nothing since its last flush is not flushed. Dropping a volume without this call writes back dirty pages, does
-    /// not flush the device, and ignores errors.
+    /// Flushes, and drops this handle; other clones of the volume stay open. A volume with a page cache that has
+    /// written nothing since its last flush is not flushed. Dropping a volume without this call writes back dirty
+    /// pages, does not flush the device, and ignores errors.
     ///
     /// # Errors
     /// Returns the errors of [`Volume::flush`].
