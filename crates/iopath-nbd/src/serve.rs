@@ -4,6 +4,7 @@
 //! replies from the same buffers. Requests and replies that arrive together share system calls.
 
 mod backing;
+mod clients;
 mod connection;
 mod core;
 mod descriptors;
@@ -15,23 +16,30 @@ mod outbox;
 mod pace;
 mod poll_time;
 mod quota;
+mod requests;
+mod service;
+mod serving;
 mod shared;
 mod socket_file;
 mod status;
 mod stop;
+mod storage;
 mod stream;
 mod timer;
 mod transfer;
+mod transport;
 mod worker;
 mod zeroes;
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use self::core::Core;
+use self::backing::Volumes;
+use self::clients::Clients;
+use self::core::{Core, Limits};
 pub use self::descriptors::raise_descriptor_limit;
 pub use self::encryption::ServeTls;
 pub use self::listener::{Listen, Listener};
@@ -185,16 +193,11 @@ impl Server {
         let exports: Arc<[Export]> = served.iter().map(export_of).collect();
         let volumes: Arc<[Volume]> = served.iter().map(|served| served.volume.clone()).collect();
         let workers = options.workers.max(1);
+        let handshakes_max = (options.handshakes_max as usize).div_ceil(workers).max(1);
         let shared = Arc::new(Shared {
             stops_at: OnceLock::new(),
-            connections: AtomicU32::new(0),
-            accepted: AtomicU64::new(0),
-            negotiating: AtomicU32::new(0),
-            connections_max: options.connections_max,
-            handshakes_max: (options.handshakes_max as usize).div_ceil(workers).max(1),
-            patience: options.patience,
+            clients: Arc::new(Clients::new(options.connections_max, handshakes_max, options.patience)),
             workers: (0..workers).map(|_| Mailbox::new()).collect::<io::Result<_>>()?,
-            messages: Mutex::default(),
         });
         let writable = served.iter().filter(|served| served.is_writable);
         let writable = writable.map(|served| (served.name.clone(), served.volume.clone())).collect();
@@ -212,8 +215,15 @@ impl Server {
             // A batch stays on its thread, so the worker is made there.
             let run = move || {
                 let latencies = Arc::clone(&shared.workers[number].latencies);
-                let core = Core::new(exports, volumes, latencies, &options);
-                Worker::new(number, shared, listeners, waiting, core).run()
+                let limits = Limits {
+                    tls: ServeTls::rule(options.tls.as_ref()),
+                    patience: options.patience,
+                    rate_min: options.rate_min,
+                };
+                let volumes = Volumes::new(volumes, options.log);
+                let core = Core::new(exports, volumes, latencies, &limits, Instant::now());
+                let tls = options.tls.map(|tls| tls.server);
+                Worker::new(number, shared, listeners, waiting, core, tls).run()
             };
             started.threads.push(std::thread::Builder::new().name(format!("nbd-{number}")).spawn(run)?);
         }
@@ -233,8 +243,8 @@ impl Server {
             self.shared.workers.iter().map(|worker| counter(worker).load(Ordering::Relaxed)).sum()
         };
         ServeTotals {
-            connections: self.shared.connections.load(Ordering::Relaxed),
-            accepted: self.shared.accepted.load(Ordering::Relaxed),
+            connections: self.shared.clients.connections(),
+            accepted: self.shared.clients.accepted(),
             requests: sum(|worker| &worker.requests),
             bytes: sum(|worker| &worker.bytes),
             abandoned: sum(|worker| &worker.abandoned),
@@ -247,7 +257,7 @@ impl Server {
     /// Takes the messages of the server, at most the last 64: why it closed connections, or cannot accept further ones.
     #[must_use]
     pub fn take_messages(&self) -> Vec<String> {
-        self.shared.messages.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+        self.shared.clients.take_messages()
     }
 
     /// Accepts no further connections and requests, completes the requests in flight, and flushes the volumes, all

@@ -1,67 +1,33 @@
 //! An export as one worker uses it: a volume and a batch of its I/O. It has no knowledge of connections.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use iopath::batch::Refused;
 use iopath::buffers::BorrowedBytes;
 use iopath::log::RequestLog;
-use iopath::{BatchOptions, Completion, ErrorKind, LocalBatch, PoolBuf, Request, Stream, Volume};
+use iopath::target::Kind;
+use iopath::{Advice, BatchOptions, Completion, ErrorKind, LocalBatch, PoolBuf, Request, Stream, Volume};
 
+use super::storage::{DEPTH, Data, Done, Io, PIECE, Pages, Storage, Zeroing};
 use crate::errno::Errno;
 
-/// Bytes of a buffer. Longer requests are transferred in pieces of this size.
-pub(super) const PIECE: usize = 128 << 10;
-
-/// Requests in flight, and buffers, for each worker and export.
-pub(super) const DEPTH: u32 = 256;
-
-/// An I/O for the batch.
+/// The volumes of a server, and what the event loop of one worker needs of them.
 #[derive(Debug)]
-pub(super) enum Io {
-    Read { buffer: PoolBuf, offset: u64, length: usize },
-    Write { buffer: PoolBuf, offset: u64, length: usize, is_durable: bool },
-    Flush,
-    Discard { offset: u64, length: u64 },
-    Zeroes { offset: u64, length: u64 },
+pub(super) struct Volumes {
+    all: Arc<[Volume]>,
+    log: Option<RequestLog>,
+    /// Descriptors of new backings, for the event loop.
+    pub(super) new_descriptors: Vec<OwnedFd>,
 }
 
-/// Bytes for a reply.
-#[derive(Debug)]
-pub(super) enum Data {
-    /// The first bytes of a buffer that the device read into.
-    Buffer(PoolBuf, usize),
-    /// Pages of the page cache.
-    Pages(BorrowedBytes),
-    /// A copy of a buffer that other connections needed.
-    Parked(Box<[u8]>),
-}
-
-impl Data {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Buffer(_, length) => *length,
-            Self::Pages(pages) => pages.len(),
-            Self::Parked(bytes) => bytes.len(),
-        }
+impl Volumes {
+    pub(super) fn new(all: Arc<[Volume]>, log: Option<RequestLog>) -> Self {
+        Self { all, log, new_descriptors: Vec::new() }
     }
-
-    /// Frees the buffer, if there is one.
-    pub(super) fn park(&mut self) -> bool {
-        let Self::Buffer(buffer, length) = self else { return false };
-        *self = Self::Parked(buffer[..*length].into());
-        true
-    }
-}
-
-/// The result of an I/O.
-#[derive(Debug)]
-pub(super) struct Done {
-    pub(super) token: u64,
-    /// The bytes of a read.
-    pub(super) data: Option<Data>,
-    pub(super) result: Result<usize, (Errno, String)>,
 }
 
 /// A volume and the I/O of one worker.
@@ -70,7 +36,7 @@ pub(super) struct Backing {
     volume: Volume,
     batch: LocalBatch,
     /// I/O that completed without the batch.
-    completed: VecDeque<Done>,
+    completed: VecDeque<Done<Self>>,
     /// The descriptor was readable, until the next poll of the batch, which clears it.
     is_notified: bool,
 }
@@ -87,24 +53,44 @@ impl Backing {
         Ok((Self { volume, batch, completed: VecDeque::new(), is_notified: false }, ready))
     }
 
-    pub(super) fn volume(&self) -> &Volume {
-        &self.volume
+    /// Executes an I/O that a batch cannot: its ends lie inside of blocks. The volume copies these blocks.
+    fn execute(&self, io: &Unaligned, buffer: Option<&mut [u8]>) -> Result<usize, iopath::Error> {
+        let buffer = buffer.unwrap_or_default();
+        let length = buffer.len();
+        match *io {
+            Unaligned::Read { offset } => return self.volume.read_at(buffer, offset),
+            Unaligned::Write { offset, is_durable: false } => self.volume.write_at(buffer, offset)?,
+            Unaligned::Write { offset, is_durable: true } => self.volume.write_durably_at(buffer, offset)?,
+            Unaligned::Discard { offset, length } => self.volume.discard(offset, length)?,
+            Unaligned::Zeroes { offset, length } => self.volume.write_zeroes(offset, length)?,
+            Unaligned::None => {}
+        }
+        Ok(length)
+    }
+}
+
+impl Storage for Backing {
+    type Buffer = PoolBuf;
+    type Pages = BorrowedBytes;
+    type Source = Volumes;
+
+    fn open(source: &mut Volumes, export: usize) -> Result<Self, String> {
+        let (backing, descriptor) = Self::new(source.all[export].clone(), source.log.as_ref())?;
+        source.new_descriptors.push(descriptor);
+        Ok(backing)
     }
 
-    /// An unused buffer.
-    pub(super) fn buffer(&self) -> Option<PoolBuf> {
+    fn buffer(&self) -> Option<PoolBuf> {
         self.batch.buffer()
     }
 
-    /// Completes a read from the page cache, without a copy, if all of its pages are cached.
-    pub(super) fn read_cached(&mut self, offset: u64, length: usize, token: u64) -> bool {
+    fn read_cached(&mut self, offset: u64, length: usize, token: u64) -> bool {
         let Some(pages) = self.batch.borrow(offset, length) else { return false };
         self.completed.push_back(Done { token, data: Some(Data::Pages(pages)), result: Ok(length) });
         true
     }
 
-    /// Queues an I/O, which may complete at once. The caller has checked [`Backing::has_room`].
-    pub(super) fn queue(&mut self, io: Io, token: u64, stream: Stream) {
+    fn queue(&mut self, io: Io<PoolBuf>, token: u64, stream: Stream) {
         let length = match &io {
             Io::Read { length, .. } | Io::Write { length, .. } => *length,
             Io::Flush | Io::Discard { .. } | Io::Zeroes { .. } => 0,
@@ -139,38 +125,19 @@ impl Backing {
         }
     }
 
-    /// Whether the batch accepts a further request.
-    pub(super) fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.batch.in_flight() < DEPTH
     }
 
-    /// Executes an I/O that a batch cannot: its ends lie inside of blocks. The volume copies these blocks.
-    fn execute(&self, io: &Unaligned, buffer: Option<&mut [u8]>) -> Result<usize, iopath::Error> {
-        let buffer = buffer.unwrap_or_default();
-        let length = buffer.len();
-        match *io {
-            Unaligned::Read { offset } => return self.volume.read_at(buffer, offset),
-            Unaligned::Write { offset, is_durable: false } => self.volume.write_at(buffer, offset)?,
-            Unaligned::Write { offset, is_durable: true } => self.volume.write_durably_at(buffer, offset)?,
-            Unaligned::Discard { offset, length } => self.volume.discard(offset, length)?,
-            Unaligned::Zeroes { offset, length } => self.volume.write_zeroes(offset, length)?,
-            Unaligned::None => {}
-        }
-        Ok(length)
-    }
-
-    /// The descriptor is readable.
-    pub(super) fn handle_notification(&mut self) {
+    fn handle_notification(&mut self) {
         self.is_notified = true;
     }
 
-    /// Submits queued I/O.
-    pub(super) fn submit(&mut self) {
+    fn submit(&mut self) {
         self.batch.submit();
     }
 
-    /// The next completed I/O.
-    pub(super) fn poll(&mut self) -> Option<Done> {
+    fn poll(&mut self) -> Option<Done<Self>> {
         if let Some(done) = self.completed.pop_front() {
             return Some(done);
         }
@@ -183,13 +150,40 @@ impl Backing {
         Some(Done { token, data: data_of(buffer, &result), result })
     }
 
-    /// The longest time until the next [`Backing::poll`].
-    pub(super) fn next_timeout(&self) -> Option<Duration> {
+    fn next_timeout(&self) -> Option<Duration> {
         if self.completed.is_empty() { self.batch.next_timeout() } else { Some(Duration::ZERO) }
+    }
+
+    fn zeroing(&self) -> Zeroing {
+        let facts = self.volume.facts();
+        Zeroing {
+            punches: self.volume.range_support().discard_zeroes,
+            is_file: facts.target.kind == Kind::RegularFile,
+            block_bytes: facts.block_bytes,
+        }
+    }
+
+    fn data_ranges(&self, offset: u64, length: u64, ranges_max: usize) -> Result<Vec<Range<u64>>, String> {
+        self.volume.first_data_ranges(offset, length, ranges_max).map_err(|error| error.to_string())
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        // A hint: an error of the device appears at the read that follows.
+        let _ = self.volume.advise(offset, length, Advice::WillNeed);
     }
 }
 
-fn data_of<E>(buffer: Option<PoolBuf>, result: &Result<usize, E>) -> Option<Data> {
+impl Pages for BorrowedBytes {
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+
+    fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        Self::slices(self)
+    }
+}
+
+fn data_of<E>(buffer: Option<PoolBuf>, result: &Result<usize, E>) -> Option<Data<Backing>> {
     buffer.zip(result.as_ref().ok()).map(|(buffer, length)| Data::Buffer(buffer, *length))
 }
 

@@ -1,27 +1,23 @@
 //! The exports and transfers of one worker, which all of its connections share. It has no knowledge of sockets.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iopath::log::RequestLog;
 use iopath::stats::LatencyCounts;
-use iopath::{PoolBuf, Volume};
 use slab::Slab;
 
-use super::ServeOptions;
-use super::backing::{Backing, DEPTH, Done};
-use super::encryption::ServeTls;
 use super::quota::{Hold, Quota};
 use super::status::Turns;
+use super::storage::{DEPTH, Done, Storage};
 use super::transfer::{Submitted, Transfer};
 use crate::export::Export;
+use crate::server::ServerTls;
 
 /// A transfer with its place.
 #[derive(Debug)]
-struct Entry {
-    transfer: Transfer,
+struct Entry<S: Storage> {
+    transfer: Transfer<S>,
     /// `None` when the client is gone.
     connection: Option<usize>,
     export: usize,
@@ -38,27 +34,35 @@ pub(super) struct Advanced {
     pub(super) connection: usize,
 }
 
+/// The rules for the connections of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Whether connections are encrypted.
+    pub(crate) tls: ServerTls,
+    /// The limit of [`super::ServeOptions::patience`].
+    pub(crate) patience: Duration,
+    /// The limit of [`super::ServeOptions::rate_min`].
+    pub(crate) rate_min: u64,
+}
+
 /// The exports and transfers of one worker.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(crate) struct Core<S: Storage> {
     pub(super) exports: Arc<[Export]>,
-    /// The encryption of connections, if the server has a certificate.
-    pub(super) tls: Option<ServeTls>,
-    volumes: Arc<[Volume]>,
-    log: Option<RequestLog>,
-    backings: Vec<Option<Backing>>,
-    /// Descriptors of new backings, for the event loop.
-    pub(super) new_descriptors: Vec<OwnedFd>,
-    transfers: Slab<Entry>,
+    /// The rule of the encryption of connections.
+    pub(super) tls: ServerTls,
+    pub(crate) source: S::Source,
+    backings: Vec<Option<S>>,
+    transfers: Slab<Entry<S>>,
     /// Transfers that wait for a buffer or room.
     hungry: VecDeque<usize>,
     /// Exports without a free buffer for a connection that may hold one more, each once.
     pub(super) starved: Vec<usize>,
     /// Connections that wait with a block status request.
     pub(super) turns: Turns,
-    /// The limit of [`ServeOptions::patience`].
+    /// The limit of [`super::ServeOptions::patience`].
     pub(super) patience: Duration,
-    /// The limit of [`ServeOptions::rate_min`].
+    /// The limit of [`super::ServeOptions::rate_min`].
     pub(super) rate_min: u64,
     /// Connections of the worker.
     pub(super) connections: usize,
@@ -73,54 +77,52 @@ pub(super) struct Core {
     pub(super) now: Instant,
 }
 
-impl Core {
-    pub(super) fn new(
+impl<S: Storage> Core<S> {
+    pub(crate) fn new(
         exports: Arc<[Export]>,
-        volumes: Arc<[Volume]>,
+        source: S::Source,
         latencies: Arc<[LatencyCounts; 3]>,
-        options: &ServeOptions,
+        limits: &Limits,
+        now: Instant,
     ) -> Self {
-        let backings = volumes.iter().map(|_| None).collect();
+        let backings = exports.iter().map(|_| None).collect();
+        let &Limits { tls, patience, rate_min } = limits;
         Self {
             exports,
-            tls: options.tls.clone(),
-            volumes,
-            log: options.log.clone(),
+            tls,
+            source,
             backings,
-            new_descriptors: Vec::new(),
             transfers: Slab::new(),
             hungry: VecDeque::new(),
             starved: Vec::new(),
             turns: Turns::default(),
-            patience: options.patience,
-            rate_min: options.rate_min,
+            patience,
+            rate_min,
             connections: 0,
             requests: 0,
             bytes: 0,
             latencies,
-            now: Instant::now(),
+            now,
         }
     }
 
-    /// Opens the batch of an export at its first use.
+    /// Opens an export at its first use.
     pub(super) fn open(&mut self, export: usize) -> Result<(), String> {
         if self.backings[export].is_none() {
-            let (backing, descriptor) = Backing::new(self.volumes[export].clone(), self.log.as_ref())?;
-            self.backings[export] = Some(backing);
-            self.new_descriptors.push(descriptor);
+            self.backings[export] = Some(S::open(&mut self.source, export)?);
         }
         Ok(())
     }
 
     /// The backing of an export that is open.
-    pub(super) fn backing(&mut self, export: usize) -> &mut Backing {
+    pub(super) fn backing(&mut self, export: usize) -> &mut S {
         self.backings[export].as_mut().expect("the connection opened it")
     }
 
     /// Starts a transfer for a connection.
     pub(super) fn start(
         &mut self,
-        transfer: Transfer,
+        transfer: Transfer<S>,
         connection: usize,
         export: usize,
         quota: Quota,
@@ -144,13 +146,13 @@ impl Core {
     }
 
     /// A buffer for data of a write.
-    pub(super) fn buffer(&mut self, export: usize, quota: &Quota) -> Option<(PoolBuf, Hold)> {
+    pub(super) fn buffer(&mut self, export: usize, quota: &Quota) -> Option<(S::Buffer, Hold)> {
         let hold = quota.take(self.share())?;
         Some((self.free_buffer(export)?, hold))
     }
 
     /// A buffer for a connection that has the permission for it.
-    pub(super) fn free_buffer(&mut self, export: usize) -> Option<PoolBuf> {
+    pub(super) fn free_buffer(&mut self, export: usize) -> Option<S::Buffer> {
         let backing = self.backing(export);
         // Without room, a completion frees both.
         if !backing.has_room() {
@@ -200,12 +202,12 @@ impl Core {
         self.transfers.len() as u64
     }
 
-    pub(super) fn transfer(&mut self, key: usize) -> &mut Transfer {
+    pub(super) fn transfer(&mut self, key: usize) -> &mut Transfer<S> {
         &mut self.transfers[key].transfer
     }
 
     /// Queues a piece of the data of a write.
-    pub(super) fn write(&mut self, key: usize, buffer: (PoolBuf, Hold)) {
+    pub(super) fn write(&mut self, key: usize, buffer: (S::Buffer, Hold)) {
         let Entry { transfer, export, .. } = &mut self.transfers[key];
         let backing = self.backings[*export].as_mut().expect("the connection opened it");
         transfer.write(buffer, backing, token(key, 0));
@@ -232,25 +234,25 @@ impl Core {
 
     /// A descriptor of a batch is readable: the next [`Core::poll`] polls all batches.
     pub(super) fn handle_notification(&mut self) {
-        self.backings.iter_mut().flatten().for_each(Backing::handle_notification);
+        self.backings.iter_mut().flatten().for_each(S::handle_notification);
     }
 
     /// Submits queued I/O.
     pub(super) fn submit_all(&mut self) {
-        self.backings.iter_mut().flatten().for_each(Backing::submit);
+        self.backings.iter_mut().flatten().for_each(S::submit);
     }
 
     /// The next transfer of which an I/O has completed.
     pub(super) fn poll(&mut self) -> Option<Advanced> {
         loop {
-            let done = self.backings.iter_mut().flatten().find_map(Backing::poll)?;
+            let done = self.backings.iter_mut().flatten().find_map(S::poll)?;
             if let Some(advanced) = self.handle_done(done) {
                 return Some(advanced);
             }
         }
     }
 
-    fn handle_done(&mut self, done: Done) -> Option<Advanced> {
+    fn handle_done(&mut self, done: Done<S>) -> Option<Advanced> {
         let transfer = (done.token >> 32) as usize;
         let number = done.token as u32;
         let entry = &mut self.transfers[transfer];
@@ -266,7 +268,7 @@ impl Core {
 
     /// The shortest time until the next [`Core::poll`].
     pub(super) fn next_timeout(&self) -> Option<Duration> {
-        self.backings.iter().flatten().filter_map(Backing::next_timeout).min()
+        self.backings.iter().flatten().filter_map(S::next_timeout).min()
     }
 }
 

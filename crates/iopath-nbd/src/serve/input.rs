@@ -1,9 +1,5 @@
 //! Bytes of one client that have arrived and are not handled yet.
 
-use std::io;
-
-use super::stream::Stream;
-
 /// Bytes of one system call.
 const CAPACITY: usize = 64 << 10;
 
@@ -42,20 +38,25 @@ impl Input {
         count
     }
 
-    /// Receives further bytes, as [`Stream::receive`] does, but returns `None` without a system call if the last call
-    /// emptied the socket. The event loop reports bytes that have arrived since.
-    pub(super) fn receive(&mut self, stream: &mut Stream) -> io::Result<Option<usize>> {
-        if std::mem::take(&mut self.is_drained) {
-            return Ok(None);
-        }
+    /// Whether the socket may have further bytes. If the last call emptied it, the answer is no, once: that saves a
+    /// system call, and the event loop reports bytes that have arrived since.
+    pub(super) fn may_receive(&mut self) -> bool {
+        !std::mem::take(&mut self.is_drained)
+    }
+
+    /// The memory for further bytes.
+    pub(super) fn memory(&mut self) -> &mut [u8] {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+        &mut self.buffer[self.end..]
+    }
+
+    /// `count` bytes have arrived in the memory. A count below its length shows that a `plain` socket is empty.
+    pub(super) fn handle_received(&mut self, count: usize, is_plain: bool) {
         let room = self.buffer.len() - self.end;
-        let received = stream.receive(&mut self.buffer[self.end..])?;
-        self.end += received.unwrap_or(0);
-        self.is_drained = stream.is_plain() && received.is_some_and(|count| 0 < count && count < room);
-        Ok(received)
+        self.end += count;
+        self.is_drained = is_plain && count < room;
     }
 }

@@ -2,13 +2,12 @@
 //! cache: it is not copied.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 
 use arrayvec::ArrayVec;
 
-use super::backing::Data;
 use super::quota::Hold;
-use super::stream::Stream;
+use super::storage::{Data, Pages, Storage};
 
 /// Slices of one system call: 1 MiB of scattered pages, and heads.
 const SLICES_MAX: usize = 288;
@@ -16,18 +15,21 @@ const SLICES_MAX: usize = 288;
 /// Bytes of replies without data that wait for one client. Above, the server reads no further requests of it.
 const TEXT_MAX: usize = 128 << 10;
 
+/// Bytes for one system call.
+pub(super) type Slices<'a> = ArrayVec<IoSlice<'a>, SLICES_MAX>;
+
 /// A part of the byte stream.
 #[derive(Debug)]
-enum Part {
+enum Part<S: Storage> {
     /// The head of a reply.
     Head(crate::ReplyHead),
     /// A reply without data that is longer than a head.
     Text(Vec<u8>),
     /// Data, and the permission that ends with it.
-    Data(Data, #[expect(dead_code, reason = "its drop ends the permission")] Hold),
+    Data(Data<S>, #[expect(dead_code, reason = "its drop ends the permission")] Hold),
 }
 
-impl Part {
+impl<S: Storage> Part<S> {
     fn len(&self) -> usize {
         match self {
             Self::Head(head) => head.len(),
@@ -37,7 +39,7 @@ impl Part {
     }
 
     /// Appends the bytes from `skip` on, as far as there is room.
-    fn append<'a>(&'a self, mut skip: usize, slices: &mut ArrayVec<IoSlice<'a>, SLICES_MAX>) {
+    fn append<'a>(&'a self, mut skip: usize, slices: &mut Slices<'a>) {
         let mut append = |bytes: &'a [u8]| {
             let skipped = skip.min(bytes.len());
             skip -= skipped;
@@ -57,16 +59,20 @@ impl Part {
 }
 
 /// The bytes that are to be sent to one client.
-#[derive(Debug, Default)]
-pub(super) struct Outbox {
-    parts: VecDeque<Part>,
+#[derive(Debug)]
+pub(super) struct Outbox<S: Storage> {
+    parts: VecDeque<Part<S>>,
     /// Bytes of the first part that are sent.
     sent: usize,
     /// Bytes of all parts without data. The buffers and pages of data have limits of their own.
     text_bytes: usize,
 }
 
-impl Outbox {
+impl<S: Storage> Outbox<S> {
+    pub(super) fn new() -> Self {
+        Self { parts: VecDeque::new(), sent: 0, text_bytes: 0 }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -88,7 +94,7 @@ impl Outbox {
         }
     }
 
-    pub(super) fn push_data(&mut self, data: Data, hold: Hold) {
+    pub(super) fn push_data(&mut self, data: Data<S>, hold: Hold) {
         self.parts.push_back(Part::Data(data, hold));
     }
 
@@ -107,32 +113,22 @@ impl Outbox {
         parked
     }
 
-    /// Sends as much as the socket accepts. Returns the number of bytes.
-    pub(super) fn send(&mut self, stream: &mut Stream) -> io::Result<usize> {
-        let mut total = 0;
-        while !self.parts.is_empty() {
-            let mut slices = ArrayVec::new();
-            let mut skip = self.sent;
-            for part in &self.parts {
-                part.append(skip, &mut slices);
-                skip = 0;
-                if slices.is_full() {
-                    break;
-                }
+    /// The next bytes, from the first that is not sent.
+    pub(super) fn slices(&self) -> Slices<'_> {
+        let mut slices = ArrayVec::new();
+        let mut skip = self.sent;
+        for part in &self.parts {
+            part.append(skip, &mut slices);
+            skip = 0;
+            if slices.is_full() {
+                break;
             }
-            let sent = stream.send(&slices)?;
-            drop(slices);
-            let Some(count) = sent else { break };
-            total += count;
-            self.advance(count);
         }
-        // Encrypted bytes of earlier parts.
-        total += stream.flush()?;
-        Ok(total)
+        slices
     }
 
     /// Removes sent bytes and releases their buffers.
-    fn advance(&mut self, mut count: usize) {
+    pub(super) fn handle_sent(&mut self, mut count: usize) {
         while let Some(first) = self.parts.front() {
             let left = first.len() - self.sent;
             if count < left {

@@ -1,15 +1,15 @@
 //! The state that the workers of a server and its caller share.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use iopath::stats::LatencyCounts;
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::clients::Clients;
 use super::stream::Stream;
 
 /// State that all workers and the caller share.
@@ -17,51 +17,8 @@ use super::stream::Stream;
 pub(super) struct Shared {
     /// Set when the server stops: the time at which connections are closed, also with requests in flight.
     pub(super) stops_at: OnceLock<Instant>,
-    pub(super) connections: AtomicU32,
-    pub(super) accepted: AtomicU64,
-    /// Connections of them that negotiate.
-    pub(super) negotiating: AtomicU32,
-    pub(super) connections_max: u32,
-    /// Connections of one worker that negotiate.
-    pub(super) handshakes_max: usize,
-    /// The limit of [`super::ServeOptions::patience`].
-    pub(super) patience: Duration,
+    pub(super) clients: Arc<Clients>,
     pub(super) workers: Vec<Mailbox>,
-    /// For the user: why connections were closed, or cannot be accepted.
-    pub(super) messages: Mutex<VecDeque<String>>,
-}
-
-/// Messages that a server keeps for its caller.
-const MESSAGES_MAX: usize = 64;
-
-impl Shared {
-    /// Keeps a message. The oldest one is dropped if the caller does not take them.
-    pub(super) fn note(&self, message: &str) {
-        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        if messages.len() == MESSAGES_MAX {
-            messages.pop_front();
-        }
-        messages.push_back(message.to_owned());
-    }
-
-    /// Whether there is no place for a further client. Connections that negotiate have places of their own.
-    pub(super) fn is_full(&self) -> bool {
-        let all = self.connections.load(Ordering::Acquire);
-        all.saturating_sub(self.negotiating.load(Ordering::Acquire)) >= self.connections_max
-    }
-
-    /// A connection was accepted.
-    pub(super) fn add_handshake(&self) {
-        // In this order, it never counts as a client.
-        self.negotiating.fetch_add(1, Ordering::AcqRel);
-        self.connections.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// An accepted connection has ended before it was a client.
-    pub(super) fn release_handshake(&self) {
-        self.connections.fetch_sub(1, Ordering::AcqRel);
-        self.negotiating.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// Connections that wait for a worker.

@@ -5,8 +5,7 @@
 
 use std::collections::VecDeque;
 
-use iopath::Volume;
-
+use super::storage::Storage;
 use crate::meta::{BlockExtent, BlockState};
 
 /// Ranges of data in one reply: about 0.3 ms.
@@ -17,13 +16,13 @@ const REPLIES_MAX: u32 = 4;
 
 /// Data and holes of a range, from its start: all of them, or the first.
 pub(super) fn extents(
-    volume: &Volume,
+    storage: &impl Storage,
     offset: u64,
     length: u64,
     only_one: bool,
 ) -> Result<Vec<BlockExtent>, String> {
     let ranges_max = if only_one { 1 } else { RANGES_MAX };
-    let ranges = volume.first_data_ranges(offset, length, ranges_max).map_err(|error| error.to_string())?;
+    let ranges = storage.data_ranges(offset, length, ranges_max)?;
     let is_complete = ranges.len() < ranges_max;
     let mut extents = Vec::with_capacity(2 * ranges.len() + 1);
     let (mut at, end) = (offset, offset + length);
@@ -91,6 +90,9 @@ impl Turns {
 mod tests {
     use std::os::unix::fs::FileExt;
 
+    use iopath::Volume;
+
+    use super::super::backing::Backing;
     use super::*;
 
     #[test]
@@ -101,9 +103,10 @@ mod tests {
         file.set_len(1 << 20).unwrap();
         (1..4).for_each(|number| file.write_all_at(&[1; 4096], number * (1 << 18)).unwrap());
         let volume = Volume::open(&path, &iopath::Options::new()).unwrap();
+        let (backing, _) = Backing::new(volume, None).unwrap();
         for offset in (0..1 << 20).step_by(4096) {
-            let all = extents(&volume, offset, (1 << 20) - offset, false).unwrap();
-            assert_eq!(extents(&volume, offset, (1 << 20) - offset, true).unwrap(), all[..1], "at {offset}");
+            let all = extents(&backing, offset, (1 << 20) - offset, false).unwrap();
+            assert_eq!(extents(&backing, offset, (1 << 20) - offset, true).unwrap(), all[..1], "at {offset}");
             assert_eq!(all.iter().map(|extent| extent.length).sum::<u64>(), (1 << 20) - offset);
         }
     }

@@ -1,12 +1,12 @@
 //! A request in execution: the I/O that it needs, in pieces, and its reply. It has no knowledge of sockets.
 
 use arrayvec::ArrayVec;
-use iopath::{PoolBuf, Stream};
+use iopath::Stream;
 
 use super::ServeDirection;
-use super::backing::{Backing, Data, Done, Io, PIECE};
 use super::outbox::Outbox;
 use super::quota::{Hold, Quota};
+use super::storage::{Data, Done, Io, PIECE, Storage};
 use crate::errno::Errno;
 use crate::reply::{ReplyFormat, ReplyWriter};
 use crate::server::Operation;
@@ -41,11 +41,11 @@ pub(super) enum Submitted {
 
 /// A piece of a read.
 #[derive(Debug)]
-struct Piece {
+struct Piece<S: Storage> {
     offset: u64,
     length: usize,
     /// The data, once it has arrived.
-    data: Option<Data>,
+    data: Option<Data<S>>,
     hold: Hold,
 }
 
@@ -54,9 +54,9 @@ struct Piece {
     clippy::large_enum_variant,
     reason = "most transfers are reads, and a box would be an allocation for each"
 )]
-enum Kind {
+enum Kind<S: Storage> {
     Read {
-        pieces: ArrayVec<Piece, WINDOW>,
+        pieces: ArrayVec<Piece<S>, WINDOW>,
         has_begun: bool,
     },
     Write {
@@ -65,20 +65,20 @@ enum Kind {
     },
     /// An I/O without data, then possibly a flush.
     Other {
-        io: Option<Io>,
+        io: Option<Io<S::Buffer>>,
         then_flush: bool,
     },
 }
 
 /// A request in execution.
 #[derive(Debug)]
-pub(super) struct Transfer {
+pub(super) struct Transfer<S: Storage> {
     writer: ReplyWriter,
     format: ReplyFormat,
     cookie: u64,
     /// The connection, in the request log.
     stream: Stream,
-    kind: Kind,
+    kind: Kind<S>,
     start: u64,
     end: u64,
     /// Start of the part of a read that is not submitted, or of a write that has not arrived.
@@ -87,7 +87,7 @@ pub(super) struct Transfer {
     error: Option<(Errno, String)>,
 }
 
-impl Transfer {
+impl<S: Storage> Transfer<S> {
     /// A transfer for an operation with I/O, in a connection with replies of `format`. `zeroes` is the I/O of a write
     /// of zeroes.
     pub(super) fn new(
@@ -95,7 +95,7 @@ impl Transfer {
         format: ReplyFormat,
         cookie: u64,
         stream: Stream,
-        zeroes: Option<Io>,
+        zeroes: Option<Io<S::Buffer>>,
     ) -> Self {
         let (kind, start, length) = match *operation {
             Operation::Read { offset, length, .. } => {
@@ -171,7 +171,7 @@ impl Transfer {
     /// Queues I/O as far as there are buffers and room.
     pub(super) fn submit(
         &mut self,
-        backing: &mut Backing,
+        backing: &mut S,
         quota: &Quota,
         share: u32,
         token: impl Fn(u32) -> u64,
@@ -214,7 +214,7 @@ impl Transfer {
     }
 
     /// Queues the next piece of the data of a write, which is in `buffer`.
-    pub(super) fn write(&mut self, (buffer, hold): (PoolBuf, Hold), backing: &mut Backing, token: u64) {
+    pub(super) fn write(&mut self, (buffer, hold): (S::Buffer, Hold), backing: &mut S, token: u64) {
         let (offset, length) = (self.next, self.piece_len());
         let Kind::Write { is_durable, holds } = &mut self.kind else { panic!("only a write has data") };
         self.next += length as u64;
@@ -228,7 +228,7 @@ impl Transfer {
     }
 
     /// Notes the completion of piece `number`.
-    pub(super) fn handle_done(&mut self, number: u32, done: Done) {
+    pub(super) fn handle_done(&mut self, number: u32, done: Done<S>) {
         self.in_flight -= 1;
         let offset = self.start + u64::from(number) * PIECE as u64;
         let mut failure = None;
@@ -257,7 +257,7 @@ impl Transfer {
     }
 
     /// Appends the parts of the reply that are complete.
-    pub(super) fn reply(&mut self, outbox: &mut Outbox) -> Progress {
+    pub(super) fn reply(&mut self, outbox: &mut Outbox<S>) -> Progress {
         if let Kind::Read { pieces, has_begun } = &mut self.kind {
             while self.error.is_none() && pieces.first().is_some_and(|piece| piece.data.is_some()) {
                 let Piece { offset, length, data, hold } = pieces.remove(0);

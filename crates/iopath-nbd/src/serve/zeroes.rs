@@ -1,9 +1,6 @@
 //! The I/O of a write of zeroes: the kind that keeps or frees the space, and is fast if the client asks for that.
 
-use iopath::Volume;
-use iopath::target::Kind;
-
-use super::backing::Io;
+use super::storage::{Io, Zeroing};
 
 /// A write of zeroes, as a client asks for it.
 #[derive(Clone, Copy, Debug)]
@@ -18,13 +15,12 @@ pub(super) struct Zeroes {
 
 impl Zeroes {
     /// The I/O; `None` if the client asks for a fast one and it would not be faster than a write.
-    pub(super) fn io(self, volume: &Volume) -> Option<Io> {
+    pub(super) fn io<B>(self, zeroing: Zeroing) -> Option<Io<B>> {
         let Self { offset, length, no_hole, must_be_fast } = self;
-        let punches = volume.range_support().discard_zeroes;
-        let is_file = volume.facts().target.kind == Kind::RegularFile;
+        let Zeroing { punches, is_file, block_bytes } = zeroing;
         if must_be_fast {
             // The ends inside of blocks are written.
-            let block = u64::from(volume.facts().block_bytes);
+            let block = u64::from(block_bytes);
             let has_whole_block = offset.next_multiple_of(block) < (offset + length) / block * block;
             // A disk may write the zeroes if it must keep the space. In a file, both kinds only change metadata.
             if !punches || !has_whole_block || (no_hole && !is_file) {

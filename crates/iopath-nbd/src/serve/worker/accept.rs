@@ -1,7 +1,6 @@
 //! Accepts connections and distributes them among the workers, as far as the system has descriptors.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -26,10 +25,10 @@ impl Worker {
             let Some(listener) = self.listeners.get(listener) else { return };
             match listener.accept() {
                 Ok(mut stream) => {
-                    if self.shared.is_full() {
+                    if self.shared.clients.is_full() {
                         continue;
                     }
-                    let accepted = self.shared.accepted.fetch_add(1, Ordering::Relaxed);
+                    let accepted = self.shared.clients.count_accepted();
                     stream.number = (accepted % STREAMS_MAX) as u32 + 1;
                     self.distribute(stream);
                 }
@@ -43,7 +42,7 @@ impl Worker {
     /// Gives a connection to the next worker. One that does not take its connections waits for a volume, so another
     /// gets it.
     fn distribute(&mut self, mut stream: Stream) {
-        self.shared.add_handshake();
+        self.shared.clients.add_handshake();
         for _ in &self.shared.workers {
             let mailbox = &self.shared.workers[self.next_mailbox];
             self.next_mailbox = (self.next_mailbox + 1) % self.shared.workers.len();
@@ -52,14 +51,14 @@ impl Worker {
                 Err(refused) => stream = refused,
             }
         }
-        self.shared.release_handshake();
+        self.shared.clients.release_handshake();
     }
 
     /// Stops watching the listeners, because a connection that cannot be accepted stays readable.
     fn pause_listeners(&mut self, error: &io::Error, now: Instant) {
         let is_new = self.shortage.is_none_or(|at| now.saturating_duration_since(at) > SHORTAGE_PAUSE);
         if is_new {
-            self.shared.note(&format!(
+            self.shared.clients.note(&format!(
                 "cannot accept connections: {error}; raise the limit of open files (ulimit -n) or lower --connections"
             ));
         }
