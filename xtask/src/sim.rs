@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::{artifact, seed, workspace};
 
+#[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
     /// Run only this seed, and print the coverage and a hash of its events
@@ -26,6 +27,9 @@ pub(crate) struct Options {
     /// The same for the third version
     #[arg(long, conflicts_with_all = ["first_features", "second_features"])]
     pub(crate) third_features: bool,
+    /// The same for the fourth version
+    #[arg(long, conflicts_with_all = ["first_features", "second_features", "third_features"])]
+    pub(crate) fourth_features: bool,
     /// Threads [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
@@ -50,6 +54,9 @@ pub(crate) fn command(options: &Options) -> Result<Command> {
     }
     if options.third_features {
         command.arg("--third-features");
+    }
+    if options.fourth_features {
+        command.arg("--fourth-features");
     }
     if let Some(seed) = options.seed {
         command.args(["--seed", &seed.to_string()]);

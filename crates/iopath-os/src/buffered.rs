@@ -66,7 +66,6 @@ use shared_flusher::Background;
 use state::{DeviceFrames, State};
 use wait::Locked;
 
-pub use append::Appended;
 pub use borrow::PageGuard;
 pub use budget::{CacheBudget, CacheUsage};
 pub use demand::Demand;

@@ -37,9 +37,9 @@ pub mod ublk;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{
-    Advice, Appended, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheBudget,
-    CacheQueue, CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard,
-    SharedFlusher, WriteBackError,
+    Advice, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheBudget, CacheQueue,
+    CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard, SharedFlusher,
+    WriteBackError,
 };
 pub use child::keep_child_status;
 pub use clock::now;

@@ -282,6 +282,22 @@ impl Contents {
         }
     }
 
+    /// A flush of a range that began at `start` has succeeded at `end`: it covers the bytes of writes in the range.
+    pub(crate) fn flushed_range(&mut self, bytes: &Range<u64>, start: u64, end: u64) {
+        let (first, last) = (bytes.start - self.base, bytes.end - self.base);
+        for cell in self.cells(bytes) {
+            let place = cell as u64 * CELL;
+            let is_inside =
+                |entry: &Entry| first <= place + u64::from(entry.from) && place + u64::from(entry.to) <= last;
+            let covered = |entry: &&mut Entry| entry.end < start && entry.is_complete && is_inside(entry);
+            for entry in self.cells[cell].iter_mut().filter(covered) {
+                entry.is_durable = true;
+                entry.durable_at = entry.durable_at.min(end);
+                entry.at_risk_until = entry.at_risk_until.min(end);
+            }
+        }
+    }
+
     /// A failed flush may have lost each write that is not durable, and what the device has executed of those in
     /// progress.
     pub(crate) fn put_at_risk(&mut self) {

@@ -63,6 +63,10 @@ states! {
     waits_for_frame,
     /// lock: a call waits for its range
     waits_for_lock,
+    /// past the queue: a call appends to the file
+    is_appending,
+    /// past the queue: a call executes a write or flush of the cache
+    has_own,
     /// mapper: the file is being resized
     is_resizing,
     /// mapper: a task waits for another engine

@@ -70,6 +70,7 @@ impl fmt::Display for Report {
             Draw::First => " --first-features",
             Draw::Second => " --second-features",
             Draw::Third => " --third-features",
+            Draw::Fourth => " --fourth-features",
         };
         writeln!(f, "again: cargo xtask sim --seed {}{draw}", self.seed)?;
         writeln!(f, "\n{} of {} actions fail as well:", self.shortest.actions.len(), self.actions)?;

@@ -38,6 +38,9 @@ struct Options {
     /// Draw only the features of the third version of the simulator
     #[arg(long, conflicts_with_all = ["first_features", "second_features"])]
     third_features: bool,
+    /// Draw only the features of the fourth version of the simulator
+    #[arg(long, conflicts_with_all = ["first_features", "second_features", "third_features"])]
+    fourth_features: bool,
     /// Print a failure as it is, without making it shorter
     #[arg(long)]
     no_shrink: bool,
@@ -45,10 +48,12 @@ struct Options {
 
 impl Options {
     const fn draw(&self) -> Draw {
-        match (self.first_features, self.second_features, self.third_features) {
-            (true, ..) => Draw::First,
-            (_, true, _) => Draw::Second,
-            (.., true) => Draw::Third,
+        // At most one of them is set.
+        match [self.first_features, self.second_features, self.third_features, self.fourth_features] {
+            [true, ..] => Draw::First,
+            [_, true, ..] => Draw::Second,
+            [_, _, true, _] => Draw::Third,
+            [.., true] => Draw::Fourth,
             _ => Draw::All,
         }
     }

@@ -13,6 +13,7 @@ use crate::random::Random;
 
 mod appends;
 mod bounced;
+mod bypass;
 mod bytes;
 mod disks;
 mod extras;
@@ -25,6 +26,8 @@ pub(crate) use extras::Extras;
 pub enum Draw {
     /// All features.
     All,
+    /// Only the features of the fourth version, in which no write and no flush bypassed the queue.
+    Fourth,
     /// Only the features of the third version, in which no write extended a volume.
     Third,
     /// Only the features of the second version, which had calls of whole cells.
@@ -173,6 +176,11 @@ pub(crate) enum Do {
     Flush {
         queue: usize,
     },
+    /// Makes the writes to a range durable.
+    FlushRange {
+        at: u64,
+        len: u64,
+    },
     WriteBack {
         at: u64,
         len: u64,
@@ -289,13 +297,16 @@ impl Scenario {
             extras::add(seed, &mut volumes, &mut actions);
             extras::add_full_disk(seed, &mut volumes, &mut actions);
         }
-        if matches!(draw, Draw::Third | Draw::All) {
+        if matches!(draw, Draw::Third | Draw::Fourth | Draw::All) {
             bytes::add(seed, &mut volumes, &mut actions);
             bounced::add(seed, &mut volumes, &mut actions);
             disks::add(seed, &mut volumes, &mut actions);
         }
-        if draw == Draw::All {
+        if matches!(draw, Draw::Fourth | Draw::All) {
             appends::add(seed, &mut volumes, &mut actions);
+        }
+        if draw == Draw::All {
+            bypass::add(seed, &mut volumes, &mut actions);
         }
         Self { seed, volumes, actions }
     }
@@ -560,6 +571,8 @@ mod tests {
         assert!(actions().any(|action| matches!(action.what, Do::Append { .. })));
         assert!(actions().any(|action| matches!(action.what, Do::GrowOutside { .. })));
         assert!(actions().any(|action| matches!(action.what, Do::SetBudget { .. })));
+        assert!(actions().any(|action| matches!(action.what, Do::FlushRange { .. })));
+        assert!(plans().any(|plan| plan.extras.bypasses_queue && plan.extras.extends.is_some()));
         let extends =
             |what: fn(&VolumePlan) -> bool| plans().any(|plan| plan.extras.extends.is_some() && what(plan));
         assert!(extends(|plan| plan.extras.bounces) && extends(|plan| plan.cache.is_some()));

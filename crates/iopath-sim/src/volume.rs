@@ -1,12 +1,14 @@
 //! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes.
 //!
 //! `begin.rs` begins calls; `calls.rs`, `direct.rs`, `bounced.rs` and `resize.rs` execute them, and `ends.rs` those
-//! that extend the volume. `locks.rs` locks their ranges, `starvation.rs` ends those that lack a frame, `settings.rs`
-//! changes settings. `medium.rs` has silent faults and power failures, `full_disk.rs` disks without space, `budget.rs`
-//! caches that lose memory, `death.rs` and `outside.rs` other programs, and `reader.rs` one that reads the same file.
-//! `advance.rs` advances the volume, and `checks.rs` checks it as a whole. This file builds it.
+//! that extend the volume; `trim.rs` trims the file. `append.rs` and `own.rs` have I/O that bypasses the queue.
+//! `locks.rs` locks the ranges of calls, `starvation.rs` ends those that lack a frame, `settings.rs` changes settings.
+//! `medium.rs` has silent faults and power failures, `full_disk.rs` disks without space, `budget.rs` caches that lose
+//! memory, `death.rs` and `outside.rs` other programs, and `reader.rs` one that reads the same file. `advance.rs`
+//! advances the volume, and `checks.rs` checks it as a whole. This file builds it.
 
 mod advance;
+mod append;
 mod begin;
 mod bounced;
 mod budget;
@@ -20,11 +22,13 @@ mod full_disk;
 mod locks;
 mod medium;
 mod outside;
+mod own;
 mod reader;
 mod request;
 mod resize;
 mod settings;
 mod starvation;
+mod trim;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -77,6 +81,8 @@ pub(crate) struct Volume {
     faults: Vec<Faults>,
     queues: Vec<Queue>,
     path: Option<BufferedPath<PageFrames>>,
+    /// The system calls of threads that bypass the queue of the page cache.
+    own: Option<own::Own>,
     frames: Option<PageFrames>,
     host: Option<Host>,
     /// The map of a mapped file that survives power failures.
@@ -205,6 +211,7 @@ impl Volume {
             faults,
             queues: Vec::new(),
             path: None,
+            own: None,
             frames: None,
             host: None,
             kept: None,
@@ -288,6 +295,7 @@ impl Volume {
         let frames = PageFrames::new(&self.arena, cache.frames, PAGE as u32, Owner::Cache);
         self.frames = Some(frames);
         self.path = Some(BufferedPath::new(config, readahead, geometry, frames));
+        self.open_own();
     }
 
     fn cache_config(cache: &CachePlan) -> (CacheConfig, Option<ReadaheadConfig>) {
@@ -382,6 +390,7 @@ impl Volume {
         self.calls_in_progress() == 0
             && self.queues.iter().all(|queue| queue.device.queue().bios_in() == 0)
             && self.reader.as_ref().is_none_or(|reader| reader.is_idle())
+            && self.own.as_ref().is_none_or(own::Own::is_idle)
             && self.platters.iter().all(|platter| platter.borrow().orphans_due().is_none())
     }
 

@@ -172,6 +172,7 @@ pub(super) fn sim(length: Length) -> Result<Vec<Program>> {
         first_features: false,
         second_features: false,
         third_features: false,
+        fourth_features: false,
         jobs: Some(1),
     };
     Ok(vec![Program::of_step("sim".to_owned(), sim::command(&options)?)])

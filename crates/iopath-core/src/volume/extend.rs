@@ -55,6 +55,12 @@ impl Ends {
         }
     }
 
+    /// Whether the system has written a part of an append to `end_bytes` that it has refused, if the file has this
+    /// length: no later hole may contain its bytes.
+    pub fn has_refused_part(self, length: Option<u64>, end_bytes: u64) -> bool {
+        length.is_some_and(|length| length > self.size_bytes && length <= end_bytes)
+    }
+
     /// The length of the file, if another handle or process has made it longer than this volume has. Past the maximum,
     /// the system refuses each write.
     pub fn grown_length(self, length: Option<u64>, length_max: impl FnOnce() -> u64) -> Option<u64> {
@@ -76,11 +82,22 @@ impl Appends {
 
     /// Whether a write of `bytes` bytes at `offset` is written past the cache: a small append directly at the end of
     /// file and volume, unless the appends since the last flush exceed a step.
-    pub fn passes_cache(self, ends: Ends, offset: u64, bytes: u64, step_bytes: u64) -> bool {
+    ///
+    /// `length` is the length of the file: if another handle or process has extended it, a refused append could not
+    /// tell the bytes of its own from those ([`Ends::has_refused_part`]).
+    pub fn passes_cache(
+        self,
+        ends: Ends,
+        offset: u64,
+        bytes: u64,
+        step_bytes: u64,
+        length: impl FnOnce() -> Option<u64>,
+    ) -> bool {
         offset == ends.size_bytes
             && !ends.needs_trim()
             && bytes <= Self::BYTES_MAX
             && self.bytes.saturating_add(bytes) <= step_bytes
+            && length() == Some(ends.size_bytes)
     }
 }
 
@@ -262,7 +279,7 @@ mod tests {
         const STEP: u64 = 1 << 20;
         let ends = Ends { size_bytes: 100, file_bytes: 100 };
         let passes = |appended, ends, offset, bytes| {
-            Appends { bytes: appended }.passes_cache(ends, offset, bytes, STEP)
+            Appends { bytes: appended }.passes_cache(ends, offset, bytes, STEP, || Some(100))
         };
         assert!(passes(0, ends, 100, 1) && passes(0, ends, 100, Appends::BYTES_MAX));
         assert!(passes(STEP - 1, ends, 100, 1) && !passes(STEP, ends, 100, 1));
@@ -272,6 +289,10 @@ mod tests {
         assert!(!passes(0, Ends { file_bytes: 128, ..ends }, 100, 1), "the file has grown by a step");
         assert!(passes(0, Ends { file_bytes: 0, ..ends }, 100, 1), "the file was never extended");
         assert!(!passes(u64::MAX, ends, 100, 1));
+        for length in [None, Some(99), Some(101)] {
+            let appends = Appends::default();
+            assert!(!appends.passes_cache(ends, 100, 1, STEP, || length), "another handle has changed it");
+        }
     }
 
     #[test]
@@ -287,6 +308,14 @@ mod tests {
             assert!(!ends.needs_trim());
             assert_eq!(ends.trim(Some(file_bytes)), Trim::Nothing);
         }
+    }
+
+    #[test]
+    fn a_refused_append_leaves_a_part_past_the_end() {
+        let ends = Ends { size_bytes: 100, file_bytes: 0 };
+        let has_part = |length| ends.has_refused_part(length, 150);
+        assert_eq!([None, Some(100), Some(101)].map(has_part), [false, false, true]);
+        assert_eq!([Some(150), Some(151)].map(has_part), [true, false]);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! against a model.
 
 use super::{NOW, all_io, cache, finish, outcomes, write};
-use iopath_core::cache::{DirectStep, DirectTag, Frame, Lookup, Outcome, PageCache, Part, WriteStep};
+use iopath_core::cache::{
+    CacheConfig, DirectStep, DirectTag, Frame, Lookup, Outcome, PageCache, Part, WriteStep,
+};
 use iopath_core::{IoError, Op, Page, PageRange};
 
 fn write_all(cache: &mut PageCache, range: PageRange) {
@@ -144,6 +146,27 @@ fn pages_that_a_failed_flush_may_have_lost_are_not_written_during_a_truncation()
             .iter()
             .any(|(waiter, ready)| *waiter == 3 && matches!(ready, Outcome::Direct(_)))
     );
+}
+
+#[test]
+fn a_page_that_a_failed_flush_has_made_dirty_is_written_after_its_hold() {
+    let mut cache = cache(8);
+    write(&mut cache, 3, NOW);
+    cache.flush(1);
+    let ios = all_io(&mut cache, NOW);
+    finish(&mut cache, &ios, Ok(()));
+    let flush = all_io(&mut cache, NOW);
+    let DirectStep::Go(hold) = cache.begin_hold(PageRange::new(Page(3), 1), 2) else {
+        panic!("the page is clean")
+    };
+    finish(&mut cache, &flush, Err(IoError::Media));
+    assert_eq!(cache.stats().dirty, 1);
+    cache.flush(3);
+    let late = NOW + CacheConfig::default().expire;
+    assert_eq!((all_io(&mut cache, late), cache.poll_timeout()), (Vec::new(), None));
+    cache.end_direct(hold);
+    let ios = all_io(&mut cache, NOW);
+    assert_eq!(ios.iter().map(|io| io.pages).collect::<Vec<_>>(), [PageRange::new(Page(3), 1)]);
 }
 
 #[test]

@@ -19,31 +19,27 @@ use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
 use crate::tail::Tail;
 
-/// An append that has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Appended {
-    /// The bytes that are in the file and in the cache, before the end of the volume.
-    pub bytes: usize,
-    /// The file has refused the next bytes. Their beginning may be in the file, past the end of the volume.
-    pub is_refused: bool,
-}
-
 impl Buffered {
     /// Appends a first part of `bytes` to the file, and moves the end of the volume, which is at byte `offset`, behind
-    /// it. Writes by another path may append the rest. No other call may move the end meanwhile.
+    /// it. Writes by another path may append the rest. No other call may move the end meanwhile. Returns the bytes of
+    /// that part.
+    ///
+    /// If the file refuses the next bytes, their beginning may be in the file: `cut` removes it. Meanwhile, no write to
+    /// the last page of the volume is in flight.
     ///
     /// # Errors
     /// The last page of the volume could not be read, or no frame is free. The end of the volume may have moved.
-    pub fn append(&self, bytes: &[u8], offset: u64) -> Result<Appended, BufferedError> {
+    pub fn append(&self, bytes: &[u8], offset: u64, cut: impl Fn()) -> Result<usize, BufferedError> {
         let shared = &self.shared;
         let mut write = BufferedWrite::appending(offset, bytes.len())?;
-        let mut appended = Appended { bytes: 0, is_refused: false };
+        let mut appended = 0;
         let state = shared.lock();
         let tail = state.tail.clone().filter(|_| shared.plain_file.is_some() && state.may_bypass_queue());
         let Some(tail) = tail else { return Ok(appended) };
         let Taken { mut state, waiter, result } = shared.take_pages(state, &mut write, |state, write| {
-            let state = shared.append_held(state, write, bytes, offset, &*tail, &mut appended);
-            let is_complete = appended.bytes == write.taken();
+            let (state, end) = shared.append_held(state, write, bytes, offset, &*tail, &cut);
+            appended = end.unwrap_or(appended);
+            let is_complete = appended == write.taken();
             (state, if is_complete { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         if result.is_ok() && write.is_waiting() {
@@ -72,7 +68,8 @@ impl Buffered {
 }
 
 impl CacheShared {
-    /// Writes the bytes of the held pages to the file and into the pages, and releases the pages.
+    /// Writes the bytes of the held pages to the file and into the pages, and releases the pages. Returns the end of
+    /// these bytes in the append, unless the file has refused them.
     fn append_held<'a>(
         &'a self,
         state: Locked<'a>,
@@ -80,30 +77,29 @@ impl CacheShared {
         bytes: &[u8],
         offset: u64,
         tail: &dyn Tail,
-        appended: &mut Appended,
-    ) -> Locked<'a> {
+        cut: &impl Fn(),
+    ) -> (Locked<'a>, Option<usize>) {
         let held = state.path.begin_append(write).filter(|_| state.may_bypass_queue());
         drop(state);
         self.copy_moved(write);
         let written =
             held.as_ref().map(|held| tail.write_all_at(&bytes[held.clone()], offset + held.start as u64));
-        if matches!(written, Some(Ok(()))) {
-            self.fill(write, bytes);
+        match written {
+            Some(Ok(())) => self.fill(write, bytes),
+            // Before the last page is released: the kernel zeroes the rest of it.
+            Some(Err(_)) => cut(),
+            None => {}
         }
         let mut state = self.lock();
         let now = clock::now();
-        match (held, written) {
-            (Some(held), Some(Ok(()))) => {
-                state.path.end_append(write, now);
-                self.publish_size(&mut state);
-                appended.bytes = held.end;
-            }
-            (_, written) => {
-                appended.is_refused = written.is_some();
-                state.path.cancel_append(write);
-            }
+        let end = held.map(|held| held.end).filter(|_| matches!(written, Some(Ok(()))));
+        if end.is_some() {
+            state.path.end_append(write, now);
+            self.publish_size(&mut state);
+        } else {
+            state.path.cancel_append(write);
         }
         state.advance(now);
-        state
+        (state, end)
     }
 }

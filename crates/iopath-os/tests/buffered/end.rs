@@ -1,8 +1,11 @@
 //! The end of a file that is not a whole number of blocks: its last bytes bypass the queue.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use iopath_os::{Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk};
+use iopath_core::IoError;
+use iopath_os::{Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk, Tail};
 
 use super::gated::{Gate, Gated};
 use super::rig;
@@ -38,4 +41,49 @@ fn the_device_has_the_last_write_of_a_page_next_to_the_end() {
     buffered.read_at(&mut bytes, 7 * PAGE).unwrap();
     assert!(bytes[..PAGE as usize].iter().all(|byte| *byte == 3), "the device has older bytes of page 7");
     assert!(bytes[PAGE as usize..].iter().all(|byte| *byte == 2), "the device has older bytes at the end");
+}
+
+/// Refuses writes while the flag is set.
+#[derive(Debug)]
+struct Refusing<T> {
+    inner: T,
+    is_full: Arc<AtomicBool>,
+}
+
+impl<T: Tail> Tail for Refusing<T> {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), IoError> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(IoError::NoSpace);
+        }
+        self.inner.write_all_at(bytes, offset)
+    }
+}
+
+#[test]
+fn a_refused_append_is_cut_before_a_write_of_the_last_page_can_begin() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE)).unwrap();
+    let is_full = Arc::new(AtomicBool::new(true));
+    let tail = Refusing { inner: disk.tail(), is_full: Arc::clone(&is_full) };
+    let config = BufferedConfig {
+        tail: Some(Box::new(tail)),
+        plain_file: Some(Arc::new(tempfile::tempfile().unwrap())),
+        ..rig::config(SIZE)
+    };
+    let buffered = &rig::open(config, disk.open(), |_| ());
+    let last = vec![1; (SIZE - 8 * PAGE) as usize];
+    buffered.write_at(&last, 8 * PAGE).unwrap();
+    std::thread::scope(|scope| {
+        let cut = || {
+            is_full.store(false, Ordering::Relaxed);
+            let write_back = scope.spawn(|| buffered.write_back().unwrap());
+            // Enough time for the other thread to write the page, if it may.
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!write_back.is_finished(), "the last page is written while the file is cut");
+        };
+        assert_eq!(buffered.append(&[2; 50], SIZE, cut).unwrap(), 0);
+    });
+    assert_eq!((buffered.size_bytes(), buffered.stats().cache.dirty), (SIZE, 0));
+    let mut bytes = vec![0; 200];
+    assert_eq!(buffered.read_at(&mut bytes, 8 * PAGE).unwrap(), last.len());
+    assert_eq!(bytes[..last.len()], last);
 }

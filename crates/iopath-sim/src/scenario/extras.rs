@@ -37,6 +37,8 @@ pub(crate) struct Extras {
     pub(crate) reader: Option<CachePlan>,
     /// The memory of the page cache changes.
     pub(crate) changes_budget: bool,
+    /// The page cache may bypass its queue: see `volume/own.rs`.
+    pub(crate) bypasses_queue: bool,
     /// Writes extend the volume.
     pub(crate) extends: Option<Extends>,
     /// The features of its disks.
@@ -57,6 +59,7 @@ impl Extras {
         bounces: false,
         reader: None,
         changes_budget: false,
+        bypasses_queue: false,
         extends: None,
         disks: Disks::NONE,
     };
@@ -160,6 +163,7 @@ fn add_to_volume(random: &mut Random, plan: &mut VolumePlan) {
         bounces: false,
         reader: None,
         changes_budget: false,
+        bypasses_queue: false,
         extends: None,
         disks: Disks::NONE,
     };

@@ -6,6 +6,7 @@ use iopath_core::cache::IoTag;
 use iopath_core::{Bio, BlockDevice, Duration, Instant, Op, Priority, Stream, SubmitError};
 
 use super::call::Call;
+use super::own::Own;
 use super::{OF_CACHE, Queue, ROUNDS_MAX, TAG_BITS, Volume};
 use crate::arena::Span;
 use crate::coverage::Coverage;
@@ -16,7 +17,8 @@ impl Volume {
         for round in 0.. {
             assert!(round < ROUNDS_MAX, "liveness: volume {} does not come to rest at {now:?}", self.number);
             let mut is_changed = self.advance_orphans(now);
-            is_changed |= self.advance_path(now);
+            is_changed |= self.advance_path_for_any(now);
+            is_changed |= self.advance_own(now);
             for queue in 0..self.queues.len() {
                 is_changed |= self.advance_queue(queue, now);
             }
@@ -36,11 +38,12 @@ impl Volume {
         coverage.add(self.state());
     }
 
-    fn advance_path(&mut self, now: Instant) -> bool {
+    pub(super) fn advance_path(&mut self, now: Instant) -> bool {
         let mut is_changed = false;
         while let Some(step) = self.path.as_mut().and_then(|path| path.poll_step(now)) {
             is_changed = true;
             match step {
+                Step::Submit(bio) if bio.op == Op::Flush && self.take_flush(bio.tag, now) => {}
                 Step::Submit(bio) => {
                     if !self.submit_of_cache(bio, now) {
                         break;
@@ -65,6 +68,9 @@ impl Volume {
     /// Returns whether the queue had room.
     fn submit_of_cache(&mut self, bio: PageBio<Span>, now: Instant) -> bool {
         let PageBio { tag, op, extent, memory } = bio;
+        // A read meets one only while the page is being cut off or discarded: then its bytes may be any.
+        let own = self.own.as_ref().filter(|_| op.is_write()).and_then(|own| own.write_in(extent));
+        assert!(own.is_none(), "rule 1: {op} of {extent} of the cache meets a write of a thread: {own:?}");
         let token = OF_CACHE | self.tick() << TAG_BITS | u64::from(tag.0);
         let stream = Stream(0);
         let priority = Priority::BestEffort;
@@ -186,7 +192,8 @@ impl Volume {
         let reads = self.queues.iter().filter_map(|queue| queue.reads_at);
         let orphans = self.platters.iter().filter_map(|platter| platter.borrow().orphans_due());
         let reader = self.reader.as_ref().and_then(|reader| reader.poll_timeout());
-        let of_disks = queues.chain(control).chain(orphans).chain(reader);
+        let own = self.own.as_ref().and_then(Own::poll_timeout);
+        let of_disks = queues.chain(control).chain(orphans).chain(reader).chain(own);
         path.into_iter().chain(of_disks).chain(plugs).chain(reads).chain(calls).min()
     }
 

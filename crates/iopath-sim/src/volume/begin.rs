@@ -30,7 +30,14 @@ impl Volume {
             return self.begin_move(what, fine, now);
         }
         match *what {
-            Do::Flush { .. } if is_buffered && self.end.is_some() => self.begin_move(what, fine, now),
+            Do::Flush { .. } | Do::FlushRange { .. } if is_buffered && self.end.is_some() => {
+                self.begin_move(what, fine, now);
+            }
+            Do::FlushRange { at, len } if is_buffered => {
+                let (offset, bytes) = self.range(at, len, fine);
+                let kind = Kind::Flush { queue: 0, range: Some(offset..offset + bytes) };
+                self.add(kind, offset, bytes, "flush range", now);
+            }
             Do::Read { at, len, hold } if is_buffered => {
                 let (offset, bytes) = self.range(at, len, fine);
                 self.begin_read(offset, bytes, hold, "read", now);
@@ -52,7 +59,7 @@ impl Volume {
                 }
             }
             Do::Flush { queue } => {
-                self.add(Kind::Flush { queue }, 0, 0, "flush", now);
+                self.add(Kind::Flush { queue, range: None }, 0, 0, "flush", now);
             }
             Do::WriteBack { at, len } if is_buffered => {
                 let (offset, bytes) = self.range(at, len, fine);

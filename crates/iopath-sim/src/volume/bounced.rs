@@ -248,7 +248,8 @@ impl Volume {
     pub(super) fn has_write_in(&self, offset: u64, bytes: u64) -> Option<(u64, Op, Extent)> {
         let range = Extent::from_bytes(offset, bytes).expect("whole blocks");
         let mut submitted = self.queues.iter().flat_map(|queue| &queue.submitted);
-        submitted.find(|(_, op, extent)| op.is_write() && extent.overlaps(range)).copied()
+        let write = submitted.find(|(_, op, extent)| op.is_write() && extent.overlaps(range)).copied();
+        write.or_else(|| self.own.as_ref()?.write_in(range))
     }
 
     /// The kernel writes or zeroes a part of these pages, through its page cache: it treats a direct write to them as

@@ -4,9 +4,9 @@
 use std::ops::Range;
 
 use iopath_core::buffered::{BufferedRead, BufferedWrite, Resize, Starvation};
-use iopath_core::cache::{DirectTag, Forced, Frame};
+use iopath_core::cache::{DirectTag, Forced, Frame, Outcome};
 use iopath_core::volume::{BouncedRead, BouncedWrite, LockKind, Ticket};
-use iopath_core::{Duration, Instant, Op};
+use iopath_core::{Duration, Instant, IoError, Op};
 
 use super::request::{Move, Sweep};
 use crate::arena::{Arena, Span};
@@ -58,9 +58,12 @@ pub(super) enum Kind {
     },
     /// Unaligned direct I/O.
     Bounced(Bounced),
-    /// A flush of the page cache, or of a queue.
+    /// An append that passes the page cache.
+    Append(Append),
+    /// A flush of the page cache or a range of it, or of a queue.
     Flush {
         queue: usize,
+        range: Option<Range<u64>>,
     },
     WriteBack,
     /// A resize of a file; its range is the bytes between the old and the new end.
@@ -73,6 +76,25 @@ pub(super) enum Kind {
     },
     /// A call that moves the end of a volume that writes extend.
     Move(Move),
+}
+
+/// An append in progress.
+#[derive(Debug)]
+pub(super) struct Append {
+    pub(super) write: BufferedWrite,
+    /// The time that each write takes longer.
+    pub(super) hold: Duration,
+    pub(super) has_begun: bool,
+    /// The outcome of its wait.
+    pub(super) outcome: Option<Outcome>,
+    /// The bytes that the thread writes, and the event at which it began.
+    pub(super) held: Option<(Range<usize>, u64)>,
+    /// The result of the write.
+    pub(super) written: Option<Result<(), IoError>>,
+    /// The bytes that are in the file and in the cache.
+    pub(super) appended_bytes: u64,
+    /// It only waits for the page after those that it could not append.
+    pub(super) is_over: bool,
 }
 
 /// A read or write through a bounce buffer.
@@ -147,6 +169,10 @@ pub(super) enum Stage {
     Filling {
         until: Instant,
     },
+    /// It writes to the file.
+    Appending {
+        until: Instant,
+    },
     AtDevice,
     /// It waits for its range lock.
     Locking,
@@ -176,10 +202,21 @@ pub(super) struct Starved {
 }
 
 impl Call {
+    /// The pages of a buffered write or of an append.
+    pub(super) fn pages(&mut self) -> &mut BufferedWrite {
+        match &mut self.kind {
+            Kind::Write { write, .. } => write,
+            Kind::Append(append) => &mut append.write,
+            kind => unreachable!("{kind:?} writes to no pages"),
+        }
+    }
+
     /// The time at which it continues.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Holding { until, .. } | Stage::Filling { until } => Some(until),
+            Stage::Holding { until, .. } | Stage::Filling { until } | Stage::Appending { until } => {
+                Some(until)
+            }
             Stage::Locking => self.lock.due(),
             _ => self.starvation.as_ref().map(|starved| starved.check),
         }
@@ -190,7 +227,11 @@ impl Call {
     }
 
     pub(super) const fn holds_page(&self) -> bool {
-        matches!(self.stage, Stage::Holding { .. } | Stage::Filling { .. })
+        matches!(self.stage, Stage::Holding { .. } | Stage::Filling { .. } | Stage::Appending { .. })
+    }
+
+    pub(super) const fn is_appending(&self) -> bool {
+        matches!(self.stage, Stage::Appending { .. })
     }
 
     pub(super) const fn waits_for_gate(&self) -> bool {

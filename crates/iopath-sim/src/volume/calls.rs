@@ -60,6 +60,10 @@ impl Volume {
                     is_changed = true;
                     self.end_fill(index, now);
                 }
+                Stage::Appending { .. } if is_due => {
+                    is_changed = true;
+                    self.end_appending(index, now);
+                }
                 Stage::Waiting => is_changed |= self.check_starvation(index, now),
                 Stage::Locking => is_changed |= self.continue_locking(index, now),
                 Stage::ForEnd if self.is_end_free() => {
@@ -79,17 +83,17 @@ impl Volume {
             return true;
         }
         match self.call(index).kind {
+            Kind::Append(_) => self.step_append(index, now),
             Kind::Read { .. } => self.read_page(index, now),
             Kind::Write { .. } => self.take_pages(index, now),
             Kind::Direct { .. } => return self.submit_direct(index, now),
             Kind::Bounced(_) => return self.step_bounced(index, now),
-            Kind::Flush { queue } => match &mut self.path {
-                Some(path) => {
-                    path.flush(index as u64);
-                    self.call(index).stage = Stage::Waiting;
+            Kind::Flush { queue, .. } => {
+                if self.path.is_none() {
+                    return self.submit(index, queue, Op::Flush, None, now);
                 }
-                None => return self.submit(index, queue, Op::Flush, None, now),
-            },
+                self.flush_pages(index, now);
+            }
             Kind::Resize { .. } => self.continue_resize(index, now),
             Kind::Move(_) => self.step_move(index, now),
             Kind::WriteBack => {
@@ -100,6 +104,18 @@ impl Volume {
             }
         }
         true
+    }
+
+    fn flush_pages(&mut self, index: usize, now: Instant) {
+        let call = self.calls[index].as_mut().expect("in progress");
+        let Kind::Flush { range, .. } = &call.kind else { unreachable!("a flush") };
+        let path = self.path.as_mut().expect("of a page cache");
+        match range {
+            Some(range) => path.flush_range(range.start, range.end - range.start, index as u64),
+            None => path.flush(index as u64),
+        }
+        call.stage = Stage::Waiting;
+        self.flush_inline(index, now);
     }
 
     fn read_page(&mut self, index: usize, now: Instant) {
@@ -161,7 +177,7 @@ impl Volume {
         }
     }
 
-    fn unpin(&mut self, frame: Frame) {
+    pub(super) fn unpin(&mut self, frame: Frame) {
         let path = self.path.as_mut().expect("of a page cache");
         if path.cache().hot().unpin(frame) {
             path.handle_unpinned();
@@ -193,26 +209,33 @@ impl Volume {
     }
 
     /// Writes the bytes of the call into the pages that it holds.
-    fn fill_pieces(&mut self, index: usize) {
+    pub(super) fn fill_pieces(&mut self, index: usize) {
+        self.copy_moved(index);
         let frames = self.frames.expect("of a page cache");
-        let mut sources = Vec::new();
         let call = self.calls[index].as_mut().expect("in progress");
         let (offset, token) = (call.offset, call.token);
-        let Kind::Write { write, .. } = &mut call.kind else { unreachable!("a write") };
-        for piece in write.pieces_mut() {
-            let whole = frames.whole(piece.frame);
-            if let Some(from) = piece.copy_from.take() {
-                let copy = self.arena.with(frames.whole(from), |bytes| bytes.to_vec());
-                self.arena.with(whole, |bytes| bytes.copy_from_slice(&copy));
-                sources.push(from);
-            }
-            self.arena.with(whole, |memory| {
+        for piece in call.pages().pieces() {
+            self.arena.with(frames.whole(piece.frame), |memory| {
                 let bytes = &mut memory[piece.to..piece.to + (piece.end - piece.start)];
                 fill(offset + piece.start as u64, bytes, token);
                 if piece.is_rest_zero {
                     memory[piece.to + (piece.end - piece.start)..].fill(0);
                 }
             });
+        }
+    }
+
+    /// Copies the pages that have moved to other frames for the call.
+    pub(super) fn copy_moved(&mut self, index: usize) {
+        let frames = self.frames.expect("of a page cache");
+        let mut sources = Vec::new();
+        let call = self.calls[index].as_mut().expect("in progress");
+        for piece in call.pages().pieces_mut() {
+            if let Some(from) = piece.copy_from.take() {
+                let copy = self.arena.with(frames.whole(from), |bytes| bytes.to_vec());
+                self.arena.with(frames.whole(piece.frame), |bytes| bytes.copy_from_slice(&copy));
+                sources.push(from);
+            }
         }
         for frame in sources {
             self.unpin(frame);
@@ -232,6 +255,7 @@ impl Volume {
         call.starvation = None;
         match &mut call.kind {
             Kind::Write { write, .. } => write.handle_outcome(outcome),
+            Kind::Append(append) => append.outcome = Some(outcome),
             Kind::Resize { resize: Some(resize), .. } => resize.handle_outcome(outcome),
             _ => return self.end_wait(index, outcome, now),
         }
@@ -333,7 +357,8 @@ impl Volume {
                     self.check_medium();
                 }
             }
-            Kind::Flush { .. } if is_ok => self.flushed(start),
+            Kind::Flush { range, .. } if is_ok => self.flushed(range.as_ref(), start),
+            Kind::Append(append) => self.pass_appended(&append, parent.expect("of a write")),
             Kind::Resize { .. } if is_ok && is_begun => self.zeroed(&range, start),
             Kind::Move(_)
             | Kind::Resize { .. }

@@ -52,6 +52,8 @@ impl Volume {
             waits_for_gate: waits(Call::waits_for_gate),
             waits_for_lock: waits(Call::waits_for_lock),
             waits_for_frame: waits(Call::waits_for_frame),
+            is_appending: waits(Call::is_appending),
+            has_own: self.own.as_ref().is_some_and(|own| !own.is_idle()),
             is_resizing: self.is_resizing(),
             is_blocked: self.queues.iter().any(|queue| queue.device.device().is_blocked()),
         }

@@ -2,7 +2,6 @@
 //! call after another, and truncations, flushes that trim the file, and growth by another program. The oracle knows the
 //! size that each move leaves, and the lengths that the file may have.
 
-use iopath_core::cache::DirectStep;
 use iopath_core::volume::{Ends, ExtendStep, Extension, LockKind, Trim};
 use iopath_core::{Instant, IoError, Op};
 
@@ -13,18 +12,20 @@ use crate::random::Random;
 use crate::scenario::{Do, Extends, Fine, Layout};
 
 /// `EFBIG`: a file would be too long.
-const FILE_TOO_LARGE: IoError = IoError::Os(27);
+pub(super) const FILE_TOO_LARGE: IoError = IoError::Os(27);
 
 /// The end of a volume that writes extend.
 #[derive(Debug)]
 pub(super) struct End {
-    plan: Extends,
+    pub(super) plan: Extends,
     /// The call that moves the end.
     owner: Option<usize>,
     /// The length to which the volume has extended its file.
     file_bytes: u64,
+    /// The appends since the last flush.
+    pub(super) appended_bytes: u64,
     /// The oracle: the size after the last move.
-    settled_bytes: u64,
+    pub(super) settled_bytes: u64,
     /// The oracle: the sizes that the volume has had since the last flush began, each with its event.
     sizes: Vec<(u64, u64)>,
     /// The oracle: the largest size that a move or another program has asked for since the last flush.
@@ -33,7 +34,7 @@ pub(super) struct End {
     outside_bytes: u64,
     /// Changes of the length that the system has refused.
     refused: u64,
-    random: Random,
+    pub(super) random: Random,
 }
 
 impl End {
@@ -42,6 +43,7 @@ impl End {
             plan,
             owner: None,
             file_bytes: 0,
+            appended_bytes: 0,
             settled_bytes: size_bytes,
             sizes: vec![(0, size_bytes)],
             asked_bytes: size_bytes,
@@ -49,6 +51,13 @@ impl End {
             refused: 0,
             random: Random::new(seed ^ 0xE4D),
         }
+    }
+
+    /// Whether the system refuses the next change of the length.
+    pub(super) fn refuses_length(&mut self) -> bool {
+        let is_refused = self.plan.refuses > 0 && self.random.one_in(self.plan.refuses);
+        self.refused += u64::from(is_refused);
+        is_refused
     }
 
     pub(super) const fn refused(&self) -> u64 {
@@ -92,7 +101,7 @@ impl Volume {
         self.end.is_some() && matches!(self.plan.layout, Layout::Plain)
     }
 
-    fn end_mut(&mut self) -> &mut End {
+    pub(super) fn end_mut(&mut self) -> &mut End {
         self.end.as_mut().expect("of a volume that writes extend")
     }
 
@@ -101,7 +110,7 @@ impl Volume {
         self.platters[0].borrow().length()
     }
 
-    fn ends(&self) -> Ends {
+    pub(super) fn ends(&self) -> Ends {
         let file_bytes = self.end.as_ref().map_or(0, |end| end.file_bytes);
         Ends { size_bytes: self.size_bytes, file_bytes }
     }
@@ -113,6 +122,7 @@ impl Volume {
         let event = self.tick();
         let end = self.end_mut();
         (end.owner, end.file_bytes, end.settled_bytes, end.asked_bytes) = (None, 0, size_bytes, size_bytes);
+        end.appended_bytes = 0;
         end.sizes.push((event, size_bytes));
     }
 
@@ -141,7 +151,11 @@ impl Volume {
                 let size_bytes = (self.size_bytes + cells * 64).min(self.plan.bytes);
                 self.add_move(Goal::Resize { size_bytes }, "grow", now);
             }
-            Do::Flush { .. } => self.add_move(Goal::Flush, "flush", now),
+            Do::Flush { .. } => self.add_move(Goal::flush(None), "flush", now),
+            Do::FlushRange { at, len } => {
+                let (offset, bytes) = self.range(at, len, fine);
+                self.add_move(Goal::flush(Some(offset..offset + bytes)), "flush range", now);
+            }
             Do::FollowGrowth if self.is_plain_file() => self.add_move(Goal::Follow, "follow", now),
             Do::GrowOutside { cells } if self.is_plain_file() => self.grow_outside(cells, now),
             _ => {}
@@ -176,7 +190,8 @@ impl Volume {
         let accepts_any = self.path.is_some() || self.shape.bounces;
         assert_eq!(checked.is_ok(), accepts_any || is_whole, "rule 3: {write:?} is {checked:?}");
         if checked.is_ok() {
-            let goal = Goal::Write { write, forced, extension: None, is_extended: false };
+            let goal =
+                Goal::Write { write, forced, appended_bytes: None, extension: None, is_extended: false };
             self.add_move(goal, "append", now);
         }
     }
@@ -185,12 +200,12 @@ impl Volume {
         let (offset, bytes) = match &goal {
             Goal::Write { write, .. } => (write.offset, write.bytes),
             Goal::Resize { size_bytes } => (*size_bytes, 0),
-            Goal::Flush | Goal::Follow => (0, 0),
+            Goal::Flush { .. } | Goal::Follow => (0, 0),
         };
         self.add(Kind::Move(Move::new(goal)), offset, bytes, what, now);
     }
 
-    fn move_of(&mut self, index: usize) -> &mut Move {
+    pub(super) fn move_of(&mut self, index: usize) -> &mut Move {
         let Kind::Move(moved) = &mut self.call(index).kind else { unreachable!("a move of the end") };
         moved
     }
@@ -206,21 +221,17 @@ impl Volume {
         let moved = self.move_of(index);
         let child = moved.child.take();
         match moved.next {
-            Next::Lock => self.lock_end(index),
+            Next::Lock if child == Some(false) => self.finish(index, false, now),
+            Next::Lock => self.lock_end(index, now),
             Next::Move => self.continue_move(index, child, now),
             Next::Unlock => {
                 self.settle_end(index, child == Some(true));
-                let moved = self.move_of(index);
-                let flushes = match moved.goal {
-                    Goal::Write { forced, .. } => forced,
-                    Goal::Flush => true,
-                    Goal::Resize { .. } | Goal::Follow => false,
-                };
-                if child == Some(true) && flushes {
-                    moved.next = Next::End;
-                    self.begin_child(index, Kind::Flush { queue: 0 }, 0, 0, "flush", now);
-                } else {
-                    self.finish(index, child == Some(true), now);
+                match self.flush_after(index).filter(|_| child == Some(true)) {
+                    Some(flush) => {
+                        self.move_of(index).next = Next::End;
+                        self.begin_child(index, flush, 0, 0, "flush", now);
+                    }
+                    None => self.finish(index, child == Some(true), now),
                 }
             }
             Next::End => self.finish(index, child == Some(true), now),
@@ -236,11 +247,22 @@ impl Volume {
     }
 
     /// Locks the end. A flush does so only if there is something to trim.
-    fn lock_end(&mut self, index: usize) {
+    fn lock_end(&mut self, index: usize, now: Instant) {
         let needs_trim = self.ends().needs_trim();
         let owner = self.end_mut().owner;
+        let size_bytes = self.size_bytes;
         let moved = self.move_of(index);
-        if matches!(moved.goal, Goal::Flush) && !needs_trim {
+        if let Goal::Flush { range, has_begun } = &mut moved.goal
+            && !std::mem::replace(has_begun, true)
+        {
+            if range.is_none() && needs_trim {
+                // Before the file is truncated: its last page is then written back with all others.
+                return self.begin_child(index, Kind::WriteBack, 0, size_bytes, "write back", now);
+            }
+            self.end_mut().appended_bytes = 0;
+            return;
+        }
+        if matches!(moved.goal, Goal::Flush { .. }) && !needs_trim {
             // Nothing to unlock.
             (moved.next, moved.child) = (Next::Unlock, Some(true));
         } else if owner.is_none() {
@@ -248,7 +270,7 @@ impl Volume {
             let asked_bytes = match &moved.goal {
                 Goal::Write { write, .. } => write.offset + write.bytes,
                 Goal::Resize { size_bytes } => *size_bytes,
-                Goal::Flush | Goal::Follow => 0,
+                Goal::Flush { .. } | Goal::Follow => 0,
             };
             let end = self.end_mut();
             (end.owner, end.asked_bytes) = (Some(index), end.asked_bytes.max(asked_bytes));
@@ -285,9 +307,9 @@ impl Volume {
         };
         assert_eq!(size_bytes, settled_bytes, "rule 5: {goal:?} leaves another size");
         end.settled_bytes = settled_bytes;
-        let is_trimmed = is_ok && matches!(goal, Goal::Flush | Goal::Resize { .. });
+        let is_trimmed = is_ok && matches!(goal, Goal::Flush { .. } | Goal::Resize { .. });
         if let (true, Some(length)) = (is_trimmed, length) {
-            let is_others = length == end.outside_bytes && matches!(goal, Goal::Flush);
+            let is_others = length == end.outside_bytes && matches!(goal, Goal::Flush { .. });
             assert!(
                 length == size_bytes || is_others,
                 "rule 5: {goal:?} leaves a file of {length} bytes for {size_bytes}"
@@ -335,14 +357,15 @@ impl Volume {
                 moved.next = Next::Unlock;
                 self.begin_child_resize(index, size_bytes, false, now);
             }
-            Goal::Flush => {
-                moved.next = Next::Unlock;
+            Goal::Flush { .. } if moved.gate.is_some() => self.call(index).stage = Stage::Alone,
+            Goal::Flush { .. } => {
                 match ends.trim(length) {
-                    Trim::Truncate => return self.begin_child_resize(index, ends.size_bytes, false, now),
+                    Trim::Truncate => return self.hold_page(index, ends.size_bytes),
                     Trim::Forget => self.end_mut().file_bytes = ends.size_bytes,
                     Trim::Nothing => {}
                 }
-                self.move_of(index).child = Some(true);
+                let moved = self.move_of(index);
+                (moved.next, moved.child) = (Next::Unlock, Some(true));
             }
             Goal::Follow => {
                 moved.next = Next::Unlock;
@@ -367,9 +390,17 @@ impl Volume {
         let (ends, length) = (self.ends(), self.file_length());
         let Extends { step_bytes, limit_bytes, .. } = self.end_mut().plan;
         if child == Some(false) {
-            // The resize has failed.
+            // The append or the resize has failed.
             self.move_of(index).next = Next::Unlock;
             self.move_of(index).child = child;
+            return;
+        }
+        if child == Some(true) && !self.has_extension(index) && self.take_appended(index) {
+            let moved = self.move_of(index);
+            (moved.next, moved.child) = (Next::Unlock, Some(true));
+            return;
+        }
+        if self.begin_passing(index, ends, now) {
             return;
         }
         let Move { goal: Goal::Write { write, extension, is_extended, .. }, next, gate, .. } =
@@ -379,8 +410,9 @@ impl Volume {
         };
         let write = *write;
         let to = write.offset + write.bytes;
+        let is_new = extension.is_none();
         let extension = extension.get_or_insert_with(|| Extension::new(ends, to, step_bytes));
-        if child == Some(true) {
+        if child == Some(true) && !is_new {
             extension.handle_done();
         }
         match extension.poll() {
@@ -396,11 +428,7 @@ impl Volume {
                     self.call(index).stage = Stage::Alone;
                     return;
                 }
-                let path = self.path.as_mut().expect("only a file with a page cache has steps");
-                match path.begin_hold(last.offset(), index as u64) {
-                    DirectStep::Go(tag) => self.move_of(index).pass_gate(tag),
-                    DirectStep::Wait => self.call(index).stage = Stage::Waiting,
-                }
+                self.hold_page(index, last.offset());
             }
             ExtendStep::MoveEnd => {
                 if let Some(path) = &mut self.path {
@@ -423,6 +451,10 @@ impl Volume {
         }
     }
 
+    fn has_extension(&mut self, index: usize) -> bool {
+        matches!(&self.move_of(index).goal, Goal::Write { extension: Some(_), .. })
+    }
+
     fn extension_of(&mut self, index: usize) -> &mut Extension {
         let Goal::Write { extension: Some(extension), .. } = &mut self.move_of(index).goal else {
             unreachable!("it extends the volume")
@@ -438,6 +470,10 @@ impl Volume {
         self.call(index).stage = Stage::Ready;
         if matches!(self.call(index).kind, Kind::Resize { .. }) {
             self.resize_plain(index, now);
+            return true;
+        }
+        if matches!(self.move_of(index).goal, Goal::Flush { .. }) {
+            self.trim(index);
             return true;
         }
         match self.extension_of(index).poll() {
@@ -484,17 +520,22 @@ impl Volume {
     /// Changes the length of the file, as the system does.
     pub(super) fn set_file_length(&mut self, bytes: u64, is_step: bool) -> Result<(), IoError> {
         let size_bytes = self.size_bytes;
+        let end = self.end_mut();
+        let is_too_long = bytes > end.plan.limit_bytes && (is_step || bytes > size_bytes);
+        end.refused += u64::from(is_too_long);
+        if is_too_long || end.refuses_length() {
+            return Err(FILE_TOO_LARGE);
+        }
+        self.change_length(bytes);
+        Ok(())
+    }
+
+    pub(super) fn change_length(&mut self, bytes: u64) {
         self.check_last_page(bytes);
         self.check_cut(bytes);
         let end = self.end_mut();
-        let is_too_long = bytes > end.plan.limit_bytes && (is_step || bytes > size_bytes);
-        if is_too_long || end.plan.refuses > 0 && end.random.one_in(end.plan.refuses) {
-            end.refused += 1;
-            return Err(FILE_TOO_LARGE);
-        }
         (end.file_bytes, end.outside_bytes) = (bytes, 0);
         self.platters[0].borrow_mut().set_length(bytes);
-        Ok(())
     }
 
     /// Only a resize by the program makes a file shorter that another program has made longer.

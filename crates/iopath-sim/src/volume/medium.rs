@@ -2,6 +2,7 @@
 //! leave.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 
 use iopath_core::mapped::MappedFile;
@@ -151,7 +152,7 @@ impl Volume {
     /// Releases the memory of the program: its queues, page cache and calls.
     pub(super) fn close(&mut self) {
         self.queues.clear();
-        (self.path, self.host) = (None, None);
+        (self.path, self.own, self.host) = (None, None, None);
         self.locks = RangeLocks::default();
         for call in std::mem::take(&mut self.calls).into_iter().flatten() {
             call.abandon(&self.arena);
@@ -235,11 +236,16 @@ impl Volume {
         (row * members + member as u64) * chunk_sectors + rest
     }
 
-    /// A flush that began at `start` has succeeded: all bytes that a power failure could leave must be permitted.
-    pub(super) fn flushed(&mut self, start: u64) {
+    /// A flush of a range, or of all, that began at `start` has succeeded: all bytes that a power failure could leave
+    /// must be permitted.
+    pub(super) fn flushed(&mut self, range: Option<&Range<u64>>, start: u64) {
         let oldest = self.calls.iter().flatten().map(Call::oldest).min().unwrap_or(u64::MAX);
         let stale = self.reader.as_ref().map_or(u64::MAX, |reader| reader.oldest());
-        self.contents.flushed(start, self.clock, oldest, stale);
+        match range {
+            Some(range) => self.contents.flushed_range(range, start, self.clock),
+            None => self.contents.flushed(start, self.clock, oldest, stale),
+        }
+        // A flush of the device covers the length of the file.
         if let Some(end) = &mut self.end {
             end.flushed(start);
         }

@@ -1,6 +1,8 @@
 //! What a call is to do, before it begins: direct I/O and its place in a sweep, I/O with an exact range, moves of the
 //! end.
 
+use std::ops::Range;
+
 use iopath_core::cache::DirectTag;
 use iopath_core::volume::Extension;
 use iopath_core::{Duration, Op};
@@ -61,14 +63,19 @@ pub(super) enum Goal {
     Write {
         write: Exact,
         forced: bool,
+        /// The part that has passed the page cache; none before the decision.
+        appended_bytes: Option<u64>,
         extension: Option<Extension>,
         is_extended: bool,
     },
     Resize {
         size_bytes: u64,
     },
-    /// A flush of a page cache.
-    Flush,
+    /// A flush of a page cache, or of a range of it.
+    Flush {
+        range: Option<Range<u64>>,
+        has_begun: bool,
+    },
     /// Follows another program.
     Follow,
 }
@@ -79,6 +86,12 @@ pub(super) enum Next {
     Move,
     Unlock,
     End,
+}
+
+impl Goal {
+    pub(super) const fn flush(range: Option<Range<u64>>) -> Self {
+        Self::Flush { range, has_begun: false }
+    }
 }
 
 impl Move {

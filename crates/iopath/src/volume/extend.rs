@@ -41,30 +41,29 @@ impl Volume {
     /// Appends a first part of `buffer` past the page cache, if that is the better way. Returns its length.
     fn append_locked(&self, buffer: &[u8], offset: u64) -> Result<usize> {
         let bytes = buffer.len() as u64;
-        let VolumeShared { storage, appended, .. } = &*self.shared;
-        let appends = Appends { bytes: appended.fetch_add(bytes, Ordering::Relaxed) };
+        let storage = self.storage();
+        let appends = Appends { bytes: self.shared.appended.fetch_add(bytes, Ordering::Relaxed) };
         let step_bytes = storage.options.extend_step_bytes;
         let passes_cache = storage.extends_in_steps
             && self.is_buffered()
-            && appends.passes_cache(self.ends(), offset, bytes, step_bytes)
             // The system would end the process by SIGXFSZ.
-            && offset + bytes <= file_size_limit();
+            && offset + bytes <= file_size_limit()
+            && appends.passes_cache(self.ends(), offset, bytes, step_bytes, || self.shared.length());
         let Some(cache) = self.cache_for_io()?.filter(|_| passes_cache) else { return Ok(0) };
-        let done = cache.append(buffer, offset);
+        // A failure of this resize has the same effect as one of the write: the way in steps reports it.
+        let cut = || {
+            let ends = Ends { size_bytes: cache.size_bytes(), file_bytes: 0 };
+            if ends.has_refused_part(self.shared.length(), offset + bytes) {
+                let _ = self.source().resize(ends.size_bytes);
+            }
+        };
+        let appended = cache.append(buffer, offset, cut);
         // The end may have moved despite an error.
         let size_bytes = cache.size_bytes();
         if size_bytes > offset {
             self.set_size(size_bytes);
         }
-        let done = done.map_err(|error| self.uncached(Op::Write, offset, bytes, error))?;
-        if done.is_refused
-            && self.shared.length().is_some_and(|length| length > size_bytes && length <= offset + bytes)
-        {
-            // The kernel may have written a part, whose bytes no later hole may contain. A failure of this resize has
-            // the same effect as one of the write: the way in steps reports it.
-            let _ = self.source().resize(size_bytes);
-        }
-        Ok(done.bytes)
+        appended.map_err(|error| self.uncached(Op::Write, offset, bytes, error))
     }
 
     /// Extends the volume to `size_bytes`, if it is shorter.

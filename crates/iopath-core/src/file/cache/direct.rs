@@ -9,10 +9,11 @@
 //! ```
 //!
 //! While a write is registered, no buffered writer can enter a page of its range. So no page there becomes dirty, and
-//! write-back cannot overwrite the bytes of the direct write with old bytes. Readers and readahead are never blocked.
-//! Pages that they read between Go and the end may be old. These pages are dropped at the end, before the completion is
-//! reported to any caller. The range is in whole pages: if the direct I/O covers a part of a page, the rest of the page
-//! is on the device by then.
+//! write-back cannot overwrite the bytes of the direct write with old bytes. Pages under a hold stay. A failed flush of
+//! the device may make them dirty again; they are written after the end of the hold. Readers and readahead are never
+//! blocked. Pages that they read between Go and the end may be old. These pages are dropped at the end, before the
+//! completion is reported to any caller. The range is in whole pages: if the direct I/O covers a part of a page, the
+//! rest of the page is on the device by then.
 //!
 //! The direct I/O never flushes the device. A forced write ends with [`PageCache::end_forced`] (`forced.rs`).
 //!
@@ -169,7 +170,12 @@ impl PageCache {
         assert_ne!(tag, DirectTag::READ, "a direct read is not registered");
         let Direct { kind, range, stage, failures, .. } = self.directs.remove(tag.0 as usize);
         assert_eq!(stage, Stage::Going, "a direct I/O over {range} ends before it may go");
-        if kind != Kind::Hold {
+        if kind == Kind::Hold {
+            // Pages that a failed device flush has made dirty again were not written meanwhile.
+            for (page, frame) in self.dirty.range(range.start().0..range.end().0) {
+                self.flushes.reopen(Page(page), self.frames[frame as usize].epoch);
+            }
+        } else {
             self.drop_for_direct(range);
             // A failing device flush may lose this write, like pages that have left the cache.
             let flushed_by = self.flushes.end_write();
@@ -340,6 +346,12 @@ impl Directs {
     /// Whether `page` is in a registered range.
     pub(super) fn blocks(&self, page: Page) -> bool {
         self.registered().any(|(_, direct)| direct.range.contains(page))
+    }
+
+    /// Whether a hold of `page` is in progress. The page may be dirty again after a failed device flush.
+    pub(super) fn holds(&self, page: Page) -> bool {
+        let is_going = |direct: &Direct| direct.kind == Kind::Hold && direct.stage == Stage::Going;
+        self.registered().any(|(_, direct)| is_going(direct) && direct.range.contains(page))
     }
 
     /// Whether direct writes are in flight.

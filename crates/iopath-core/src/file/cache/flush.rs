@@ -154,16 +154,16 @@ impl PageCache {
         frames.filter(|frame| range.contains(self.frames[*frame as usize].page)).count() as u64
     }
 
-    /// The next dirty frame that an open flush covers. A flush skips a page whose earlier write is in flight; the
-    /// completion of that write moves the flush back ([`Flushes::reopen`]).
+    /// The next dirty frame that an open flush covers. A flush skips a page whose write may not begin; the completion
+    /// of the earlier write, or the end of the hold, moves the flush back ([`Flushes::reopen`]).
     pub(super) fn next_for_flush(&mut self) -> Option<NextWrite> {
-        let Self { flushes, dirty, frames, writeback, ios, .. } = self;
+        let Self { flushes, dirty, frames, writeback, ios, directs, .. } = self;
         for (_, flush) in &mut flushes.open {
             let end = flush.range.end();
             let is_covered = |frame: u32| frames[frame as usize].epoch <= flush.epoch;
             let mut ahead = dirty.range(flush.cursor.0..end.0);
-            let next =
-                ahead.find(|(page, frame)| is_covered(*frame) && !writeback.holds_back(Page(*page), ios));
+            let next = ahead
+                .find(|(page, frame)| is_covered(*frame) && !writeback.holds_back(Page(*page), ios, directs));
             flush.cursor = next.map_or(end, |(page, _)| Page(page) + 1);
             if let Some((page, frame)) = next {
                 return Some(NextWrite { page: Page(page), frame, epoch: flush.epoch, end });

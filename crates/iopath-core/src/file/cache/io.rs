@@ -1,6 +1,7 @@
 //! I/O of the cache: chooses runs of pages to read and to write back, and processes completions.
 //! `buffered/in_flight.rs` makes bios of them.
 
+use super::direct::Directs;
 use super::{CacheConfig, Frame, Meta, Outcome, PageCache, State};
 use crate::block::bio::Op;
 use crate::collections::list::List;
@@ -58,11 +59,14 @@ pub(super) struct Writeback {
 }
 
 impl Writeback {
-    /// Whether an earlier write of `page` is in flight. A page has one write in flight at a time. So older bytes never
-    /// overwrite newer ones, even if the device or the path to it reorders writes.
-    pub(super) fn holds_back(&self, page: Page, ios: &Slab<IoSlot>) -> bool {
+    /// Whether no write of `page` may begin: an earlier one is in flight, or the page is held. A page has one write in
+    /// flight at a time. So older bytes never overwrite newer ones, even if the device or the path to it reorders
+    /// writes.
+    pub(super) fn holds_back(&self, page: Page, ios: &Slab<IoSlot>, directs: &Directs) -> bool {
         // Without orphans, each page being written is in the frame of that write and in no other frame.
-        self.orphans > 0 && ios.iter().any(|(_, io)| io.op == Op::Write && io.pages.contains(page))
+        let awaits_earlier =
+            self.orphans > 0 && ios.iter().any(|(_, io)| io.op == Op::Write && io.pages.contains(page));
+        awaits_earlier || directs.holds(page)
     }
 }
 
@@ -225,7 +229,7 @@ impl PageCache {
             let follower = there.filter(|(other, _)| *other == page.0 && page < end);
             let joins = |frame: &u32| {
                 let meta = &self.frames[*frame as usize];
-                !meta.is_alone && meta.epoch <= epoch && !self.awaits_earlier_write(*frame)
+                !meta.is_alone && meta.epoch <= epoch && !self.is_held_back(*frame)
             };
             next = follower.map(|(_, frame)| frame).filter(joins);
         }
@@ -240,8 +244,7 @@ impl PageCache {
         loop {
             let range = self.behind.next()?;
             let mut there = self.dirty.range(range.start().0..range.end().0);
-            let may_go =
-                |frame: u32| !self.frames[frame as usize].is_failed && !self.awaits_earlier_write(frame);
+            let may_go = |frame: u32| !self.frames[frame as usize].is_failed && !self.is_held_back(frame);
             if let Some((page, frame)) = there.find(|(_, frame)| may_go(*frame)) {
                 self.behind.take(Page(page) + 1);
                 return Some(NextWrite { page: Page(page), frame, epoch: u64::MAX, end: range.end() });
@@ -264,12 +267,12 @@ impl PageCache {
         let wait = self.retry_after();
         let is_due = |frame: &u32| {
             let meta = &self.frames[*frame as usize];
-            (!meta.is_failed || meta.since + wait <= now) && !self.awaits_earlier_write(*frame)
+            (!meta.is_failed || meta.since + wait <= now) && !self.is_held_back(*frame)
         };
         // A stream ahead of the sweep must not keep the sweep from old pages.
         let is_old = |frame: &u32| {
             let since = self.frames[*frame as usize].since;
-            since + self.config.expire <= now && !self.awaits_earlier_write(*frame)
+            since + self.config.expire <= now && !self.is_held_back(*frame)
         };
         let sweep =
             || self.dirty.range(self.writeback.sweep..).chain(self.dirty.range(..self.writeback.sweep));
@@ -289,8 +292,7 @@ impl PageCache {
 
     /// Dirty frames whose write can begin, oldest first.
     fn writable_frames(&self) -> impl Iterator<Item = u32> {
-        let may_go =
-            |frame: &u32| !self.frames[*frame as usize].is_held && !self.awaits_earlier_write(*frame);
+        let may_go = |frame: &u32| !self.frames[*frame as usize].is_held && !self.is_held_back(*frame);
         self.links.iter(&self.aged).filter(may_go)
     }
 
@@ -304,9 +306,9 @@ impl PageCache {
         self.writable_by_age().next().is_some_and(|meta| meta.since + self.config.expire <= now)
     }
 
-    /// Whether an earlier write of the frame's page is in flight.
-    fn awaits_earlier_write(&self, frame: u32) -> bool {
-        self.writeback.holds_back(self.frames[frame as usize].page, &self.ios)
+    /// Whether no write of the frame's page may begin: [`Writeback::holds_back`].
+    fn is_held_back(&self, frame: u32) -> bool {
+        self.writeback.holds_back(self.frames[frame as usize].page, &self.ios, &self.directs)
     }
 
     /// Takes the page from a frame that is being written: it was moved or dropped.
