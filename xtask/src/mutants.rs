@@ -100,6 +100,8 @@ fn build(scratch: &Scratch) -> Result<()> {
     cargo
         .current_dir(scratch.root())
         .args(["build", "--quiet", "--profile", "checked", "--package", "iopath-sim"])
+        // With one unit, each mutant compiles all of the core again.
+        .args(["--config", "profile.checked.package.iopath-core.codegen-units=64"])
         .env("CARGO_TARGET_DIR", scratch.target())
         .env("CARGO_INCREMENTAL", "1")
         // A mutant may leave names unused.

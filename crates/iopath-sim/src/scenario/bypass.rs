@@ -21,7 +21,7 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Actio
             plan.extras.bypasses_queue = true;
             if random.one_in(3) {
                 // A failed flush may lose an append in progress.
-                plan.flush_loses = true;
+                (plan.flush_loses, plan.writes_early) = (true, true);
                 let rate = random.between(2, 6);
                 plan.faults.push(Fault::error(IoError::Media).on(Op::Flush).one_in(rate));
             }
@@ -50,14 +50,14 @@ fn add_actions(random: &mut Random, volume: usize, plan: &VolumePlan, actions: &
         let quiet = Duration::from_nanos(random.below(2) * random.below(32 * latency + 1));
         let first = change(random, plan);
         let then = flush(random, plan, &first);
-        if random.one_in(4) {
-            // In flight when the append ends.
-            let what = flush(random, plan, &first);
-            all.push(Action { volume, pause: Duration::ZERO, what, fine: Fine::NONE });
-        }
         let mut edge = || if random.one_in(3) { random.below(2) } else { random.below(64) } as u8;
         let fine = Fine { start: edge(), end: edge() };
+        let during = flush(random, plan, &first);
         all.push(Action { volume, pause: quiet, what: first, fine });
+        if random.one_in(3) {
+            let pause = Duration::from_nanos(random.below(latency + 1));
+            all.push(Action { volume, pause, what: during, fine: Fine::NONE });
+        }
         if random.one_in(3) {
             let pause = Duration::from_nanos(random.below(latency + 1));
             all.push(Action { volume, pause, what: change(random, plan), fine });
