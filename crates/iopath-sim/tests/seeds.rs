@@ -68,7 +68,7 @@ const FAILED: &[(Draw, u64, &str)] = &[
     ),
     (
         Draw::All,
-        1_795_920_243,
+        1_795_921_332,
         "a page was written while the length of its file changed, after a failed flush had made it dirty again",
     ),
     (Draw::All, 700_281, "a page that a truncation drops is read while a thread writes it (simulator)"),
