@@ -1,5 +1,6 @@
 //! `cargo xtask mutants`: puts deliberate bugs into a copy of the tree, one at a time, and measures whether and how
-//! soon the simulator finds each. The bugs are the files of `xtask/mutants`. The simulator is the crate `iopath-sim`.
+//! soon the simulator finds each. The bugs are the files of `xtask/mutants`. The simulator is the crate `iopath-sim`,
+//! and for bugs of the NBD client and server that of `iopath-nbd`.
 
 mod mutant;
 mod scratch;
@@ -50,14 +51,14 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut running: Option<JoinHandle<Result<Row>>> = None;
     for mutant in &mutants {
         let restore = scratch.apply(mutant)?;
-        let built = build(&scratch);
+        let built = build(&scratch, mutant);
         scratch.restore(restore)?;
         built.with_context(|| format!("mutant `{}`", mutant.name))?;
         if options.build_only {
             println!("{}: compiled", mutant.name);
             continue;
         }
-        let program = scratch.keep_simulator(&mutant.name)?;
+        let program = scratch.keep_simulator(mutant)?;
         // The simulator needs one core: the next mutant is built meanwhile.
         rows.extend(running.take().map(ended).transpose()?);
         running = Some(start(mutant, program, seed, options.seconds));
@@ -95,11 +96,12 @@ fn ended(running: JoinHandle<Result<Row>>) -> Result<Row> {
 }
 
 /// Builds the simulator in the copy. Only crates with changed files are built again.
-fn build(scratch: &Scratch) -> Result<()> {
+fn build(scratch: &Scratch, mutant: &Mutant) -> Result<()> {
     let mut cargo = workspace::cargo();
     cargo
         .current_dir(scratch.root())
-        .args(["build", "--quiet", "--profile", "checked", "--package", "iopath-sim"])
+        .args(["build", "--quiet", "--profile", "checked"])
+        .args(mutant.simulator().arguments)
         // With one unit, each mutant compiles all of the core again.
         .args(["--config", "profile.checked.package.iopath-core.codegen-units=64"])
         .env("CARGO_TARGET_DIR", scratch.target())

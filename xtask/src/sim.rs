@@ -1,4 +1,5 @@
-//! `cargo xtask sim`: runs the simulator (`crates/iopath-sim`) on one seed, or on new seeds for some time.
+//! `cargo xtask sim`: runs the simulator (`crates/iopath-sim`) on one seed, or on new seeds for some time; with `--nbd`
+//! that of the NBD client and server (`crates/iopath-nbd/src/sim`).
 
 use std::process::Command;
 
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// Threads [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
+    /// Simulate the NBD client and server, with unfair, slow and lying peers
+    #[arg(long, conflicts_with_all = ["first_features", "second_features", "third_features"])]
+    pub(crate) nbd: bool,
 }
 
 /// Runs the simulator. Returns false if a run failed.
@@ -42,9 +46,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// Builds the simulator, and returns its command for these options.
 pub(crate) fn command(options: &Options) -> Result<Command> {
-    // With the test program, cargo builds the simulator with the features of all tests.
-    let programs = artifact::build(&["test", "--no-run", "--test", "seeds"])?;
-    let mut command = Command::new(&artifact::find(&programs, "iopath-sim", "iopath-sim")?.executable);
+    let program = if options.nbd {
+        let programs = artifact::build(&["build", "--example", "simulate", "--features", "iopath-nbd/sim"])?;
+        artifact::find(&programs, "iopath-nbd", "simulate")?.executable.clone()
+    } else {
+        // With the test program, cargo builds the simulator with the features of all tests.
+        let programs = artifact::build(&["test", "--no-run", "--test", "seeds"])?;
+        artifact::find(&programs, "iopath-sim", "iopath-sim")?.executable.clone()
+    };
+    let mut command = Command::new(&program);
     command.current_dir(workspace::root());
     if options.first_features {
         command.arg("--first-features");

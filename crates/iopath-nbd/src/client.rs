@@ -2,12 +2,12 @@
 
 mod chunks;
 mod connect;
-mod coverage;
+pub(crate) mod coverage;
 mod encryption;
 mod error;
 mod handshake;
 mod limits;
-mod link;
+pub(crate) mod link;
 mod patience;
 mod requests;
 mod slots;

@@ -43,6 +43,9 @@ mod reply;
 mod request;
 mod serve;
 mod server;
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub mod sim;
 mod tls;
 mod uri;
 mod wire;

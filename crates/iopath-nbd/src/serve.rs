@@ -4,9 +4,9 @@
 //! replies from the same buffers. Requests and replies that arrive together share system calls.
 
 mod backing;
-mod clients;
+pub(crate) mod clients;
 mod connection;
-mod core;
+pub(crate) mod core;
 mod descriptors;
 mod encryption;
 mod gather;
@@ -15,19 +15,21 @@ mod listener;
 mod outbox;
 mod pace;
 mod poll_time;
+#[cfg(feature = "sim")]
+mod probe;
 mod quota;
 mod requests;
-mod service;
+pub(crate) mod service;
 mod serving;
 mod shared;
 mod socket_file;
 mod status;
 mod stop;
-mod storage;
+pub(crate) mod storage;
 mod stream;
 mod timer;
 mod transfer;
-mod transport;
+pub(crate) mod transport;
 mod worker;
 mod zeroes;
 
@@ -45,6 +47,7 @@ pub use self::encryption::ServeTls;
 pub use self::listener::{Listen, Listener};
 use self::shared::{Mailbox, Shared};
 pub use self::socket_file::SocketFile;
+use self::storage::DEPTH;
 use self::worker::{Waiting, Worker};
 use crate::export::{BlockSizes, Export};
 use crate::protocol::TransmissionFlags;
@@ -219,6 +222,7 @@ impl Server {
                     tls: ServeTls::rule(options.tls.as_ref()),
                     patience: options.patience,
                     rate_min: options.rate_min,
+                    depth: DEPTH,
                 };
                 let volumes = Volumes::new(volumes, options.log);
                 let core = Core::new(exports, volumes, latencies, &limits, Instant::now());

@@ -17,6 +17,7 @@ mod programs;
 mod serve;
 mod served_files;
 mod session;
+mod simulated;
 mod stalled;
 mod tls;
 mod volume;

@@ -20,6 +20,24 @@ pub(super) struct Mutant {
     edit: Vec<Edit>,
 }
 
+/// The program that searches for a bug.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Simulator {
+    /// The arguments of cargo that select it.
+    pub(super) arguments: &'static [&'static str],
+    /// In the folder of the profile.
+    pub(super) path: &'static str,
+}
+
+/// The simulator of the core.
+const CORE: Simulator = Simulator { arguments: &["--package", "iopath-sim"], path: "iopath-sim" };
+
+/// The simulator of the NBD client and server.
+const NBD: Simulator = Simulator {
+    arguments: &["--package", "iopath-nbd", "--example", "simulate", "--features", "sim"],
+    path: "examples/simulate",
+};
+
 /// The replacement of a text that occurs exactly once in a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,6 +67,11 @@ fn read(path: &Path) -> Result<Mutant> {
 }
 
 impl Mutant {
+    /// The simulator that must find it.
+    pub(super) fn simulator(&self) -> Simulator {
+        if self.name.starts_with("nbd-") { NBD } else { CORE }
+    }
+
     /// The changed files below `root`, each with its new text.
     ///
     /// # Errors

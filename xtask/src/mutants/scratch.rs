@@ -54,11 +54,11 @@ impl Scratch {
 
     /// Copies the program that was built, so that it can run while the next is built. Returns its path; its output goes
     /// to a file beside it.
-    pub(super) fn keep_simulator(&self, name: &str) -> Result<PathBuf> {
-        let built = self.target().join("checked/iopath-sim");
+    pub(super) fn keep_simulator(&self, mutant: &Mutant) -> Result<PathBuf> {
+        let built = self.target().join("checked").join(mutant.simulator().path);
         let folder = self.folder.join("programs");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let program = folder.join(name);
+        let program = folder.join(&mutant.name);
         std::fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display()))?;
         Ok(program)
     }

@@ -162,10 +162,10 @@ pub(super) fn explore_of(log: &str) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{schedules} schedules of {} scenarios", counts.len())))
 }
 
-/// A part of `cargo xtask sim`, with new seeds each time.
+/// A part of `cargo xtask sim`, and of the same with `--nbd`, with new seeds each time.
 pub(super) fn sim(length: Length) -> Result<Vec<Program>> {
-    let minutes = if length == Length::Long { 60.0 } else { 1.0 };
-    let options = sim::Options {
+    let is_long = length == Length::Long;
+    let options = |minutes, nbd| sim::Options {
         seed: None,
         from: None,
         minutes,
@@ -174,13 +174,17 @@ pub(super) fn sim(length: Length) -> Result<Vec<Program>> {
         third_features: false,
         fourth_features: false,
         jobs: Some(1),
+        nbd,
     };
-    Ok(vec![Program::of_step("sim".to_owned(), sim::command(&options)?)])
+    let core = sim::command(&options(if is_long { 60.0 } else { 1.0 }, false))?;
+    let nbd = sim::command(&options(if is_long { 15.0 } else { 0.25 }, true))?;
+    Ok(vec![Program::of_step("sim".to_owned(), core), Program::of_step("sim-nbd".to_owned(), nbd)])
 }
 
 pub(super) fn sim_of(log: &str) -> Result<Outcome> {
-    let summary = log.lines().find_map(|line| line.strip_prefix("sim: "));
-    Ok(Outcome::Passed(summary.context("no run has ended")?.to_owned()))
+    let summaries: Vec<_> = log.lines().filter_map(|line| line.strip_prefix("sim: ")).collect();
+    ensure!(!summaries.is_empty(), "no run has ended");
+    Ok(Outcome::Passed(summaries.join("; nbd: ")))
 }
 
 /// A part of `cargo xtask fsx`, with new seeds each time.

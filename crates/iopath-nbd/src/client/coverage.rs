@@ -89,7 +89,8 @@ impl Coverage {
         self.lock().retain(|other| other.ticket != flush.ticket);
     }
 
-    /// The flush passes to another connection, where it begins again.
+    /// The flush has failed at the server, or passes to another connection, where it begins again: its writes are
+    /// unflushed.
     pub(crate) fn cancel_flush(&self, flush: Flush) {
         self.unflushed.fetch_min(flush.age_max, Ordering::AcqRel);
         self.end_flush(flush);
@@ -139,6 +140,20 @@ mod tests {
         coverage.handle_written(0);
         let flush = coverage.begin_flush();
         assert_eq!(coverage.route(flush, 0), Route::This);
+    }
+
+    #[test]
+    fn a_flush_that_failed_at_the_server_leaves_its_writes_to_the_next_flush() {
+        let coverage = Coverage::new(1);
+        coverage.handle_established(0, true);
+        coverage.handle_written(0);
+        let failed = coverage.begin_flush();
+        assert_eq!(coverage.route(failed, 0), Route::This);
+        coverage.cancel_flush(failed);
+        coverage.handle_lost(0);
+        coverage.handle_established(0, false);
+        let flush = coverage.begin_flush();
+        assert_eq!(coverage.route(flush, 0), Route::Lost);
     }
 
     #[test]

@@ -33,7 +33,11 @@ use crate::errno::Errno;
 const IN_FLIGHT_MAX: u32 = 256;
 
 /// A request that was in flight on this many lost connections fails: it may be the reason.
-const SENDS_MAX: u32 = 5;
+pub(crate) const SENDS_MAX: u32 = 5;
+
+/// Silences after which a request counts as lost that later ones have overtaken. Their replies end each silence, so the
+/// request would never count as lost without this limit.
+pub(crate) const OVERTAKEN_MAX: u32 = 10;
 
 /// A connection that was ready for less than this is short.
 const SHORT: Duration = Duration::from_secs(1);
@@ -70,6 +74,10 @@ enum State {
         requests: Box<ClientRequests>,
         since: Instant,
         heard: Heard,
+        /// The last request with a reply, in the order of sending.
+        answered: u64,
+        /// The next search for requests that were overtaken.
+        search: Instant,
     },
 }
 
@@ -81,6 +89,8 @@ struct Unfinished {
     /// The order of arrival.
     number: u64,
     sends: u32,
+    /// While it is in flight: its place in the order of sending, and the time.
+    sent: Option<(u64, Instant)>,
 }
 
 /// One connection of a device.
@@ -92,6 +102,7 @@ pub(crate) struct Link {
     unfinished: Vec<Option<Unfinished>>,
     unfinished_count: usize,
     arrivals: u64,
+    sends: u64,
     /// Keys of requests that are not sent on this connection, oldest first.
     unsent: VecDeque<u32>,
     /// The first loss since the last reply, and the attempts since.
@@ -121,6 +132,7 @@ impl Link {
             unfinished: Vec::new(),
             unfinished_count: 0,
             arrivals: 0,
+            sends: 0,
             unsent: VecDeque::new(),
             lost: None,
             attempts: 0,
@@ -199,6 +211,7 @@ impl Link {
     /// All unfinished requests must be sent again, in the order of their arrival.
     fn collect_unsent(&mut self) {
         self.unsent.clear();
+        self.unfinished.iter_mut().flatten().for_each(|request| request.sent = None);
         let keys = (0..self.unfinished.len()).filter(|key| self.unfinished[*key].is_some());
         self.unsent.extend(keys.map(|key| key as u32));
         let unfinished = &self.unfinished;
@@ -235,9 +248,34 @@ impl Link {
     fn complete(&mut self, key: u32, result: Result<(), IoError>) {
         let request = self.take(key);
         if let Some(flush) = request.flush {
-            self.common.coverage.end_flush(flush);
+            match result {
+                // A loss of writes is reported once.
+                Ok(()) | Err(IoError::Disconnected) => self.common.coverage.end_flush(flush),
+                // The server has made nothing durable: a later flush must cover the writes.
+                Err(_) => self.common.coverage.cancel_flush(flush),
+            }
         }
         self.events.push_back(RemoteEvent::Completed { key, result });
+    }
+
+    /// Closes the connection if later requests have overtaken one for too long. Sets the time of the next search.
+    fn search_overtaken(&mut self, now: Instant) {
+        let State::Ready { answered, search, .. } = &mut self.state else { return };
+        let silence = self.common.patience.silence;
+        let limit = silence * OVERTAKEN_MAX;
+        let in_flight = self.unfinished.iter().flatten().filter_map(|request| request.sent);
+        let is_lost = |(number, at): (u64, Instant)| number < *answered && at + limit <= now;
+        if in_flight.clone().any(is_lost) {
+            self.events.push_back(RemoteEvent::Close);
+            self.lose(
+                &format!("the server answered later requests for {limit:?}, and not an earlier one"),
+                now,
+            );
+            return;
+        }
+        // Requests that only wait for their turn are old, too: at most one search in each silence.
+        let oldest = in_flight.map(|(_, at)| at).min().unwrap_or(now);
+        *search = (oldest + limit).max(now + silence);
     }
 
     /// The negotiation has ended.
@@ -250,7 +288,8 @@ impl Link {
         }
         self.common.coverage.handle_established(self.number, !self.has_opened);
         let requests = Box::new(ClientRequests::new(negotiated, IN_FLIGHT_MAX));
-        self.state = State::Ready { requests, since: now, heard: Heard::now(now) };
+        let heard = Heard::now(now);
+        self.state = State::Ready { requests, since: now, heard, answered: 0, search: now };
         (self.failure, self.has_given_up) = (None, false);
         let facts = (!self.has_opened).then(|| Box::new(facts_of(&first, self.common.request_bytes_max)));
         self.has_opened = true;
@@ -301,6 +340,10 @@ impl Link {
 
     fn handle_reply(&mut self, key: u32, result: Result<(), Errno>) {
         (self.lost, self.attempts) = (None, 0);
+        let sent = self.unfinished[key as usize].as_ref().and_then(|request| request.sent);
+        if let (State::Ready { answered, .. }, Some((number, _))) = (&mut self.state, sent) {
+            *answered = number.max(*answered);
+        }
         let operation = self.unfinished[key as usize].as_ref().map(|request| request.operation);
         let is_unflushed = match operation {
             Some(
@@ -320,7 +363,7 @@ impl Link {
     /// The head of the next request that can be sent.
     fn send_next(&mut self, bytes: &mut Vec<u8>, now: Instant) -> Option<Outgoing> {
         loop {
-            let State::Ready { requests, heard, .. } = &mut self.state else { return None };
+            let State::Ready { requests, heard, search, .. } = &mut self.state else { return None };
             let key = *self.unsent.front()?;
             let request = self.unfinished[key as usize].as_mut()?;
             let route =
@@ -351,9 +394,12 @@ impl Link {
             match requests.submit(operation, key.into()) {
                 Ok(head) => {
                     request.sends += 1;
+                    self.sends += 1;
+                    request.sent = Some((self.sends, now));
                     self.unsent.pop_front();
                     if is_idle {
                         *heard = Heard::now(now);
+                        *search = now + self.common.patience.silence * OVERTAKEN_MAX;
                     }
                     bytes.extend_from_slice(&head);
                     return Some(match operation {
@@ -380,7 +426,8 @@ impl RemoteSession for Link {
     fn handle_request(&mut self, key: u32, request: RemoteRequest, now: Instant) {
         let flush = (request.op == Op::Flush).then(|| self.common.coverage.begin_flush());
         self.arrivals += 1;
-        let entry = Unfinished { operation: operation_of(request), flush, number: self.arrivals, sends: 0 };
+        let operation = operation_of(request);
+        let entry = Unfinished { operation, flush, number: self.arrivals, sends: 0, sent: None };
         let index = key as usize;
         if self.unfinished.len() <= index {
             self.unfinished.resize_with(index + 1, || None);
@@ -440,6 +487,7 @@ impl RemoteSession for Link {
                     now,
                 );
             }
+            State::Ready { search, .. } if *search <= now => self.search_overtaken(now),
             _ => {}
         }
     }
@@ -450,8 +498,9 @@ impl RemoteSession for Link {
             State::Waiting(until) | State::Connecting(until) | State::Negotiating { until, .. } => {
                 Some(*until)
             }
-            State::Ready { requests, heard, .. } => {
-                (requests.in_flight_count() > 0).then(|| heard.at + self.common.patience.silence)
+            State::Ready { requests, heard, search, .. } => {
+                let silent = heard.at + self.common.patience.silence;
+                (requests.in_flight_count() > 0).then(|| silent.min(*search))
             }
         }
     }

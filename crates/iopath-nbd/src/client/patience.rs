@@ -17,7 +17,8 @@ pub struct Patience {
     /// Connecting and negotiating take at most this long.
     pub connect: Duration,
     /// With requests in flight, a server counts as lost that for this long completes none, and neither sends nor
-    /// receives 64 KiB of data.
+    /// receives 64 KiB of data. So does one that for ten times as long does not answer a request, and answers later
+    /// ones.
     pub silence: Duration,
     /// Attempts to connect anew after a loss, until a request completes. Zero: a loss is final.
     pub reconnect_attempts: u32,

@@ -9,7 +9,7 @@ use slab::Slab;
 
 use super::quota::{Hold, Quota};
 use super::status::Turns;
-use super::storage::{DEPTH, Done, Storage};
+use super::storage::{Done, Storage};
 use super::transfer::{Submitted, Transfer};
 use crate::export::Export;
 use crate::server::ServerTls;
@@ -43,6 +43,8 @@ pub(crate) struct Limits {
     pub(crate) patience: Duration,
     /// The limit of [`super::ServeOptions::rate_min`].
     pub(crate) rate_min: u64,
+    /// Buffers, and I/O in flight, for each worker and export.
+    pub(crate) depth: u32,
 }
 
 /// The exports and transfers of one worker.
@@ -52,10 +54,12 @@ pub(crate) struct Core<S: Storage> {
     /// The rule of the encryption of connections.
     pub(super) tls: ServerTls,
     pub(crate) source: S::Source,
-    backings: Vec<Option<S>>,
+    pub(super) backings: Vec<Option<S>>,
     transfers: Slab<Entry<S>>,
     /// Transfers that wait for a buffer or room.
     hungry: VecDeque<usize>,
+    /// An I/O of a client that is gone has completed.
+    pub(super) has_freed: bool,
     /// Exports without a free buffer for a connection that may hold one more, each once.
     pub(super) starved: Vec<usize>,
     /// Connections that wait with a block status request.
@@ -64,8 +68,12 @@ pub(crate) struct Core<S: Storage> {
     pub(super) patience: Duration,
     /// The limit of [`super::ServeOptions::rate_min`].
     pub(super) rate_min: u64,
+    /// Buffers for each export.
+    pub(super) depth: u32,
     /// Connections of the worker.
     pub(super) connections: usize,
+    /// Transfers that were started, buffers that were taken, and pieces of writes that were queued.
+    pub(super) grants: u64,
     /// Completed requests with I/O.
     pub(super) requests: u64,
     /// Bytes of their data.
@@ -86,7 +94,7 @@ impl<S: Storage> Core<S> {
         now: Instant,
     ) -> Self {
         let backings = exports.iter().map(|_| None).collect();
-        let &Limits { tls, patience, rate_min } = limits;
+        let &Limits { tls, patience, rate_min, depth } = limits;
         Self {
             exports,
             tls,
@@ -94,11 +102,14 @@ impl<S: Storage> Core<S> {
             backings,
             transfers: Slab::new(),
             hungry: VecDeque::new(),
+            has_freed: false,
             starved: Vec::new(),
             turns: Turns::default(),
             patience,
             rate_min,
+            depth,
             connections: 0,
+            grants: 0,
             requests: 0,
             bytes: 0,
             latencies,
@@ -135,6 +146,7 @@ impl<S: Storage> Core<S> {
             is_hungry: false,
             arrived: self.now,
         });
+        self.grants += 1;
         self.submit(key);
         key
     }
@@ -142,13 +154,15 @@ impl<S: Storage> Core<S> {
     /// Buffers that one connection may hold, once for reads and once for writes: an equal share, at most half, at least
     /// one.
     fn share(&self) -> u32 {
-        (DEPTH / self.connections.max(2) as u32).max(1)
+        (self.depth / self.connections.max(2) as u32).max(1)
     }
 
     /// A buffer for data of a write.
     pub(super) fn buffer(&mut self, export: usize, quota: &Quota) -> Option<(S::Buffer, Hold)> {
         let hold = quota.take(self.share())?;
-        Some((self.free_buffer(export)?, hold))
+        let buffer = self.free_buffer(export)?;
+        self.grants += 1;
+        Some((buffer, hold))
     }
 
     /// A buffer for a connection that has the permission for it.
@@ -198,7 +212,7 @@ impl<S: Storage> Core<S> {
     }
 
     /// Requests without a reply.
-    pub(super) fn in_flight(&self) -> u64 {
+    pub(crate) fn in_flight(&self) -> u64 {
         self.transfers.len() as u64
     }
 
@@ -208,6 +222,7 @@ impl<S: Storage> Core<S> {
 
     /// Queues a piece of the data of a write.
     pub(super) fn write(&mut self, key: usize, buffer: (S::Buffer, Hold)) {
+        self.grants += 1;
         let Entry { transfer, export, .. } = &mut self.transfers[key];
         let backing = self.backings[*export].as_mut().expect("the connection opened it");
         transfer.write(buffer, backing, token(key, 0));
@@ -260,6 +275,8 @@ impl<S: Storage> Core<S> {
         if let Some(connection) = entry.connection {
             return Some(Advanced { transfer, connection });
         }
+        // No reply follows, but others may wait for the room and the buffer.
+        self.has_freed = true;
         if entry.transfer.is_idle() {
             self.transfers.remove(transfer);
         }

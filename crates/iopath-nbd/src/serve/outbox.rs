@@ -113,6 +113,13 @@ impl<S: Storage> Outbox<S> {
         parked
     }
 
+    /// Bytes of parts without data, and parked buffers.
+    #[cfg(feature = "sim")]
+    pub(super) fn held(&self) -> (usize, usize) {
+        let is_parked = |part: &&Part<S>| matches!(part, Part::Data(Data::Parked(_), _));
+        (self.text_bytes, self.parts.iter().filter(is_parked).count())
+    }
+
     /// The next bytes, from the first that is not sent.
     pub(super) fn slices(&self) -> Slices<'_> {
         let mut slices = ArrayVec::new();

@@ -38,7 +38,7 @@ pub(crate) struct Service<S: Storage, T: Transport> {
     pub(crate) core: Core<S>,
     tls: Option<T::Tls>,
     clients: Arc<Clients>,
-    connections: Slab<Watched<S, T>>,
+    pub(super) connections: Slab<Watched<S, T>>,
     /// Connections with replies or state to look at.
     touched: Vec<usize>,
     /// Connections whose interest may have changed.
@@ -47,12 +47,15 @@ pub(crate) struct Service<S: Storage, T: Transport> {
     handshakes: VecDeque<usize>,
     checked: Instant,
     has_closed: bool,
+    reads_first: bool,
+    /// The connection that is the first of those that wait.
+    first_stalled: usize,
 }
 
 /// A connection, and the events that the driver watches for.
 #[derive(Debug)]
-struct Watched<S: Storage, T: Transport> {
-    connection: Connection<S, T>,
+pub(super) struct Watched<S: Storage, T: Transport> {
+    pub(super) connection: Connection<S, T>,
     interest: Interest,
 }
 
@@ -68,6 +71,8 @@ impl<S: Storage, T: Transport> Service<S, T> {
             handshakes: VecDeque::new(),
             checked: now,
             has_closed: false,
+            reads_first: false,
+            first_stalled: 0,
         }
     }
 
@@ -112,6 +117,14 @@ impl<S: Storage, T: Transport> Service<S, T> {
         }
     }
 
+    /// Its client has closed the connection in both directions: no reply can reach it, and requests that are not read
+    /// are dropped. Without this, the driver would report the same event until the last I/O of the client completes.
+    pub(crate) fn handle_hang_up(&mut self, key: usize) {
+        if self.connections.contains(key) {
+            self.close(key, &Closed::ByClient);
+        }
+    }
+
     /// The next connection whose interest has changed since [`Interest::NEW`] or the last call, with its new interest.
     pub(crate) fn poll_interest(&mut self) -> Option<(usize, Interest)> {
         loop {
@@ -126,9 +139,9 @@ impl<S: Storage, T: Transport> Service<S, T> {
         }
     }
 
-    /// The socket of a connection.
-    pub(crate) fn stream(&self, key: usize) -> &T {
-        &self.connections[key].connection.stream
+    /// The socket of a connection, if it exists.
+    pub(crate) fn stream(&self, key: usize) -> Option<&T> {
+        self.connections.get(key).map(|watched| &watched.connection.stream)
     }
 
     /// The longest time until the next pass.
@@ -188,14 +201,22 @@ impl<S: Storage, T: Transport> Service<S, T> {
                 }
             }
             has_progress |= self.send(now);
+            has_progress |= std::mem::take(&mut self.core.has_freed);
             // The buffers of a closed connection are free.
             has_progress |= std::mem::take(&mut self.has_closed);
             // Only without progress, because parking copies the data of clients that do not read or send.
             if !has_progress && !self.park() {
                 return;
             }
-            self.core.retry();
-            self.read_stalled();
+            // If one place is free, the first takes it. So transfers and connections that wait go first in turns.
+            self.reads_first = !self.reads_first;
+            if self.reads_first {
+                self.read_stalled();
+                self.core.retry();
+            } else {
+                self.core.retry();
+                self.read_stalled();
+            }
         }
     }
 
@@ -256,17 +277,21 @@ impl<S: Storage, T: Transport> Service<S, T> {
         parked > 0
     }
 
-    /// Continues with connections that waited for a buffer or a completion.
+    /// Continues with connections that waited for a buffer or a completion. The one after the last that got something
+    /// is the first the next time, so that none takes each free buffer.
     fn read_stalled(&mut self) {
-        let stalled: Vec<usize> = self
-            .connections
-            .iter()
-            .filter(|(_, watched)| watched.connection.serving.reading() == Reading::Stalled)
-            .map(|(key, _)| key)
-            .collect();
+        let stalled = self.connections.iter();
+        let stalled = stalled.filter(|(_, watched)| watched.connection.serving.reading() == Reading::Stalled);
+        let mut stalled: Vec<usize> = stalled.map(|(key, _)| key).collect();
+        let first = stalled.partition_point(|key| *key < self.first_stalled);
+        stalled.rotate_left(first);
         for key in stalled {
+            let before = self.core.grants;
             self.read(key);
             self.touched.push(key);
+            if self.core.grants > before {
+                self.first_stalled = key + 1;
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   Handshake ── Receive, Send, StartTls ──▶ Transmission ── Disconnect, stop ──▶ Ended
 //!                                              │  Head ──▶ Data ──▶ Head …
-//!                                              └─ Stalled: requests in flight, unsent replies or buffers at their limit
+//!                                              └─ Stalled: requests, unsent replies or buffers at their limit
 //! ```
 //!
 //! In: bytes received and sent, completions of transfers ([`Serving::reply`]), the stop of the server. Out: the next
@@ -250,6 +250,12 @@ impl<S: Storage> Serving<S> {
     /// The state after all bytes that could be sent are sent: the time of the client runs from now on, or ends.
     pub(super) fn update_pace(&mut self, now: Instant) {
         self.pace.update(self.moved, self.waits_for_client(), now);
+    }
+
+    /// Bytes of replies without data, and parked buffers.
+    #[cfg(feature = "sim")]
+    pub(super) fn held(&self) -> (usize, usize) {
+        self.outbox.held()
     }
 
     /// Appends the reply of a transfer, as far as it is complete.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::backing::Backing;
 use super::core::Core;
@@ -210,14 +210,29 @@ impl Worker {
             }
             IO => self.service.core.handle_notification(),
             number if number >= LISTENERS => self.accept((number - LISTENERS) as usize, now),
-            // An earlier event of this pass may have closed the connection. If a new one has its key, it finds no bytes.
-            key => self.service.handle_ready(key as usize),
+            // An earlier event of this pass may have closed it. If a new connection has its key, it finds no bytes.
+            key => {
+                let key = key as usize;
+                self.service.handle_ready(key);
+                let flags = event.flags;
+                if flags.contains(EventFlags::HUP) && self.has_hung_up(key) {
+                    self.service.handle_hang_up(key);
+                }
+            }
         }
+    }
+
+    /// Whether the client of the connection that has the key now has closed it in both directions.
+    fn has_hung_up(&self, key: usize) -> bool {
+        let Some(stream) = self.service.stream(key) else { return false };
+        let mut state = [PollFd::new(stream, PollFlags::empty())];
+        let now = Timespec::default();
+        poll(&mut state, Some(&now)).is_ok() && state[0].revents().contains(PollFlags::HUP)
     }
 
     fn add(&mut self, stream: Stream, now: Instant) {
         let Some(key) = self.service.add(stream, now) else { return };
-        let stream = self.service.stream(key);
+        let Some(stream) = self.service.stream(key) else { return };
         let flags = flags_of(Interest::NEW);
         // Fails at a limit of the user or of the memory, which passes.
         if let Err(error) = epoll::add(&self.epoll, stream, EventData::new_u64(key as u64), flags) {
@@ -229,7 +244,7 @@ impl Worker {
     fn watch(&mut self) -> bool {
         let mut has_failed = false;
         while let Some((key, interest)) = self.service.poll_interest() {
-            let stream = self.service.stream(key);
+            let Some(stream) = self.service.stream(key) else { continue };
             let data = EventData::new_u64(key as u64);
             if let Err(error) = epoll::modify(&self.epoll, stream, data, flags_of(interest)) {
                 self.service.handle_unwatchable(key, &error.into());
