@@ -22,4 +22,10 @@ fn seeds_that_found_a_defect_find_it_no_more() {
 }
 
 /// A seed that failed, and the defect.
-const FAILED: &[(u64, &str)] = &[];
+const FAILED: &[(u64, &str)] = &[
+    (2562, "after a flush that the server failed, the client treated the writes before it as flushed"),
+    (1001, "a request that later ones overtook was never lost"),
+    (1009, "I/O waited for room that the I/O of a client that had left took, and did not go on"),
+    (2044, "a write waited for a buffer while transfers of other clients took each free one"),
+    (1002, "the end of a client with I/O in flight was reported to the server again and again"),
+];

@@ -60,7 +60,7 @@ impl Scenario {
             late: if r.one_in(2) { r.magnitude(1, 30) } else { 0 },
             late_max: r.magnitude(MILLISECOND, LATE_MAX),
         });
-        let faults = Faults {
+        let mut faults = Faults {
             delay_max: r.magnitude(MILLISECOND / 1000, 50 * MILLISECOND),
             error: if r.one_in(3) { r.magnitude(5, 200) } else { 0 },
             flush_error: if r.one_in(3) { r.magnitude(2, 20) } else { 0 },
@@ -85,7 +85,13 @@ impl Scenario {
         if let Some(habit) = lies.as_mut().filter(|habit| habit.overtakes) {
             *habit = Habit { one_in: 0, handshake: 0, late: 0, ..*habit };
         }
-        let lasts = |longest: Nanos| if overtakes { 0 } else { longest };
+        // Only unfair clients delay the program, so that its calls have a short limit.
+        let is_crowded = !peers.is_empty() && r.one_in(2);
+        if is_crowded {
+            faults = Faults { error: 0, flush_error: 0, stuck_one_in: 0, ..faults };
+            faults.delay_max = faults.delay_max.max(MILLISECOND);
+        }
+        let lasts = |longest: Nanos| if overtakes || is_crowded { 0 } else { longest };
         let cells = if overtakes { 16 } else { cells };
         // Each piece is an event.
         let capacity = r.magnitude(64, 256 << 10);
@@ -110,7 +116,7 @@ impl Scenario {
             flush: r.magnitude(3, 40),
             patience,
             faults,
-            depth: r.magnitude(2, 16) as u32,
+            depth: if is_crowded { r.between(2, 4) } else { r.magnitude(2, 16) } as u32,
             server_patience: seconds(r, 2, 30),
             rate_min: r.magnitude(1 << 10, 1 << 20).min(rate_max),
             handshakes_max: r.between(8, 32) as usize,
@@ -124,7 +130,7 @@ impl Scenario {
                 0
             }),
             down_max: r.magnitude(MILLISECOND, 20 * SECOND),
-            refused: if r.one_in(4) { r.magnitude(2, 20) } else { 0 },
+            refused: lasts(if r.one_in(4) { r.magnitude(2, 20) } else { 0 }),
         }
     }
 
