@@ -141,8 +141,8 @@ pub(crate) struct Member {
 }
 
 impl Context {
-    /// A context whose caches use at most `memory_bytes` bytes for pages. Their tables take about 4% of the largest
-    /// budget that each cache has had.
+    /// A context whose caches use at most `memory_bytes` bytes for pages. Their tables take about 4% of the most
+    /// that each cache has used.
     pub fn new(memory_bytes: u64) -> Self {
         let members = Members { memory_bytes, ..Members::default() };
         let notifier = Arc::<Notifier>::default();

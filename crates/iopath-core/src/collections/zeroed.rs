@@ -1,17 +1,26 @@
 //! Tables whose entries are zeroes at first. The system supplies the zeroes when an entry is first used, so the unused
 //! part of a large table takes no memory and no time.
 
-/// `count` entries of zeroes.
-///
-/// # Panics
-/// If there is no memory for them, as for any other collection.
-#[cfg(not(iopath_explore))]
-pub(crate) fn zeroed<T: zerocopy::FromZeros + zerocopy::KnownLayout>(count: usize) -> Box<[T]> {
-    zerocopy::FromZeros::new_box_zeroed_with_elems(count).expect("memory for a table")
+/// A type whose first value is all zeroes.
+pub(crate) trait Zeroed: Sized {
+    /// `count` entries of zeroes.
+    ///
+    /// # Panics
+    /// If there is no memory for them, as for any other collection.
+    fn zeroed(count: usize) -> Box<[Self]>;
 }
 
-/// The same in an explored build, whose atomics are no plain memory.
+#[cfg(not(iopath_explore))]
+impl<T: zerocopy::FromZeros + zerocopy::KnownLayout> Zeroed for T {
+    fn zeroed(count: usize) -> Box<[Self]> {
+        zerocopy::FromZeros::new_box_zeroed_with_elems(count).expect("memory for a table")
+    }
+}
+
+/// The atomics of an explored build are no plain memory.
 #[cfg(iopath_explore)]
-pub(crate) fn zeroed<T: Default>(count: usize) -> Box<[T]> {
-    (0..count).map(|_| T::default()).collect()
+impl<T: Default> Zeroed for T {
+    fn zeroed(count: usize) -> Box<[Self]> {
+        (0..count).map(|_| T::default()).collect()
+    }
 }

@@ -54,6 +54,7 @@ mod direct;
 mod flush;
 mod forced;
 mod ghost;
+mod growing;
 mod hot;
 mod io;
 mod page_set;
@@ -324,8 +325,7 @@ pub struct PageCache {
 }
 
 impl PageCache {
-    /// An empty cache. Allocates its tables: about 160 bytes per frame. Most of this memory is not touched before its
-    /// frames are used.
+    /// An empty cache. Its tables take about 160 bytes per frame in use: the memory of other frames is not touched.
     ///
     /// # Panics
     /// If there are no frames, or an I/O may have no pages: a bug of the caller.

@@ -136,6 +136,7 @@ impl PageCache {
         }
         self.frames.push(Meta::FREE);
         self.links.add();
+        self.hot.add_frame(frame);
         Some(frame)
     }
 

@@ -16,10 +16,9 @@
 //! and then checks all lanes; a reader writes its lane first and then checks VALID. All four steps are sequentially
 //! consistent, so at least one of the two threads sees the other (hazard pointers: Michael, 2004).
 
-use super::table::Table;
+use super::growing::{Entries, GrowingTable, SMALL};
 use super::{Frame, NO_FRAME};
 use crate::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::collections::zeroed::zeroed;
 use crate::file::page::Page;
 
 const VALID: u32 = 1 << 31;
@@ -40,8 +39,9 @@ pub struct Absent {
 /// The lock-free half of the page cache. Shared by all threads; changed only through the state machine.
 #[derive(Debug)]
 pub struct Hot {
-    table: Table,
-    frames: Box<[HotFrame]>,
+    table: GrowingTable,
+    frames: Entries<HotFrame>,
+    frames_max: u32,
     lanes: Box<[Lane]>,
     /// The lanes from this index on have never been used.
     lanes_end: AtomicUsize,
@@ -103,10 +103,11 @@ impl Hot {
     /// instead.
     pub const LANES: usize = 64;
 
-    pub(super) fn new(frames: u32) -> Self {
+    pub(super) fn new(frames_max: u32) -> Self {
         Self {
-            table: Table::new(frames),
-            frames: zeroed(frames as usize),
+            table: GrowingTable::new(frames_max),
+            frames: Entries::new(frames_max),
+            frames_max,
             lanes: (0..Self::LANES).map(|_| Lane::default()).collect(),
             lanes_end: AtomicUsize::new(0),
             is_starved: AtomicBool::new(false),
@@ -137,7 +138,7 @@ impl Hot {
             return self.visit_pinned(page, act);
         }
         let visit = Visit(lane);
-        let hot = &self.frames[frame as usize];
+        let hot = self.frames.get(frame);
         let word = hot.word.load(Ordering::SeqCst);
         if word & VALID == 0 || hot.page.load(Ordering::Relaxed) != page.0 {
             return None;
@@ -159,7 +160,7 @@ impl Hot {
     #[inline]
     pub fn try_pin(&self, page: Page) -> Result<Pinned, Absent> {
         let Some(frame) = self.find(page) else { return Err(Absent { frees_frame: false }) };
-        let hot = &self.frames[frame as usize];
+        let hot = self.frames.get(frame);
         let word = hot.word.fetch_add(1, Ordering::Acquire);
         if word & VALID == 0 || hot.page.load(Ordering::Relaxed) != page.0 {
             return Err(Absent { frees_frame: self.unpin(Frame(frame)) });
@@ -190,7 +191,7 @@ impl Hot {
     /// [`super::PageCache::handle_unpinned`].
     #[inline]
     pub fn unpin(&self, frame: Frame) -> bool {
-        let word = self.frames[frame.0 as usize].word.fetch_sub(1, Ordering::SeqCst);
+        let word = self.frames.get(frame.0).word.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(word & PINS > 0, "frame {} unpinned more often than pinned", frame.0);
         word & PINS == 1 && self.is_starved.load(Ordering::SeqCst)
     }
@@ -219,42 +220,50 @@ impl Hot {
     /// The frame of `page`, readable or not.
     #[inline]
     pub(super) fn find(&self, page: Page) -> Option<u32> {
-        self.table.find(page, |frame| self.page_in(frame)).map(|Frame(frame)| frame)
+        self.table.current().find(page, |frame| self.page_in(frame)).map(|Frame(frame)| frame)
     }
 
     /// Prefetches the memory for a look-up of `page`.
     pub(super) fn prefetch(&self, page: Page) {
-        self.table.prefetch(page);
+        self.table.current().prefetch(page);
+    }
+
+    /// Makes room for `frame`, the next one that was never used. Allocates once in the life of a cache.
+    pub(super) fn add_frame(&self, frame: u32) {
+        if frame == SMALL {
+            self.frames.grow(self.frames_max);
+            self.table.grow(self.frames_max, |frame| self.page_in(frame));
+        }
     }
 
     /// Inserts `page` in `frame`, not yet readable.
     pub(super) fn insert(&self, page: Page, frame: u32) {
-        self.frames[frame as usize].page.store(page.0, Ordering::Release);
-        self.frames[frame as usize].touches.store(0, Ordering::Relaxed);
-        self.table.insert(page, Frame(frame));
+        self.frames.get(frame).page.store(page.0, Ordering::Release);
+        self.frames.get(frame).touches.store(0, Ordering::Relaxed);
+        self.table.current().insert(page, Frame(frame));
     }
 
     /// Removes the page in `frame`.
     pub(super) fn remove(&self, frame: u32) {
-        self.table.remove(Frame(frame), |frame| self.page_in(frame));
-        self.frames[frame as usize].page.store(Page::MAX.0, Ordering::Release);
+        self.table.current().remove(Frame(frame), |frame| self.page_in(frame));
+        self.frames.get(frame).page.store(Page::MAX.0, Ordering::Release);
     }
 
     /// Admits readers to the frame's page, with `pins` pins on it already.
     pub(super) fn publish(&self, frame: u32, pins: u32, is_marked: bool) {
         let mark = if is_marked { MARKED } else { 0 };
-        let word = self.frames[frame as usize].word.fetch_add(VALID + mark + pins, Ordering::Release);
+        let word = self.frames.get(frame).word.fetch_add(VALID + mark + pins, Ordering::Release);
         debug_assert!(word & (VALID | MARKED) == 0, "frame {frame} published twice");
     }
 
     /// Keeps new readers out of the frame.
     pub(super) fn revoke(&self, frame: u32) {
-        self.frames[frame as usize].word.fetch_and(!(VALID | MARKED), Ordering::SeqCst);
+        self.frames.get(frame).word.fetch_and(!(VALID | MARKED), Ordering::SeqCst);
     }
 
     /// If the frame has no readers, keeps new readers out. Returns whether it did.
     pub(super) fn try_retire(&self, frame: u32) -> bool {
-        let word = &self.frames[frame as usize].word;
+        let word = &self.frames.get(frame).word;
         let retire = |word: u32| (word & PINS == 0).then_some(word & !(VALID | MARKED));
         let Ok(before) = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, retire) else { return false };
         if self.is_visited(frame) {
@@ -272,25 +281,25 @@ impl Hot {
 
     /// Pins a frame in any state; for the state machine.
     pub(super) fn pin(&self, frame: u32) {
-        self.frames[frame as usize].word.fetch_add(1, Ordering::Acquire);
+        self.frames.get(frame).word.fetch_add(1, Ordering::Acquire);
     }
 
     /// Whether a reader is in a frame that new readers cannot enter.
     pub(super) fn is_pinned(&self, frame: u32) -> bool {
-        self.frames[frame as usize].word.load(Ordering::SeqCst) & PINS > 0 || self.is_visited(frame)
+        self.frames.get(frame).word.load(Ordering::SeqCst) & PINS > 0 || self.is_visited(frame)
     }
 
     /// Whether readers can enter the frame.
     pub(super) fn is_valid(&self, frame: u32) -> bool {
-        self.frames[frame as usize].word.load(Ordering::Acquire) & VALID != 0
+        self.frames.get(frame).word.load(Ordering::Acquire) & VALID != 0
     }
 
     pub(super) fn touches(&self, frame: u32) -> u8 {
-        self.frames[frame as usize].touches.load(Ordering::Relaxed)
+        self.frames.get(frame).touches.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_touches(&self, frame: u32, touches: u8) {
-        self.frames[frame as usize].touches.store(touches, Ordering::Relaxed);
+        self.frames.get(frame).touches.store(touches, Ordering::Relaxed);
     }
 
     /// Sets whether a thread waits for a frame. If so, [`Hot::unpin`] reports the removal of a last pin.
@@ -301,7 +310,7 @@ impl Hot {
     /// The page in the frame. Only the state machine changes it.
     #[inline]
     fn page_in(&self, Frame(frame): Frame) -> Page {
-        Page(self.frames[frame as usize].page.load(Ordering::Relaxed))
+        Page(self.frames.get(frame).page.load(Ordering::Relaxed))
     }
 }
 

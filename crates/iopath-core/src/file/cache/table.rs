@@ -11,9 +11,11 @@
 //!
 //! Adjacent pages share a line, since streams look them up one after another. Each place within the lines is a separate
 //! table with linear probing. So a run of adjacent pages forms no cluster that other look-ups must probe.
+//!
+//! A table has a fixed size. `growing.rs` replaces a small one by a large one when many frames are used.
 
 use super::{Frame, GOLDEN};
-use crate::collections::zeroed::zeroed;
+use crate::collections::zeroed::Zeroed;
 use crate::file::page::Page;
 use prefetch_index::prefetch_index;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,7 +44,7 @@ impl Table {
     pub(super) fn new(frames: u32) -> Self {
         let slots = (frames as usize * 2).next_power_of_two().max(PLACES * 2);
         // An aligned allocation of zeroes would be written by the allocator.
-        let places = zeroed::<AtomicU32>(slots + PLACES - 1);
+        let places = AtomicU32::zeroed(slots + PLACES - 1);
         let beyond = places.as_ptr().addr() % LINE_BYTES;
         let first = (LINE_BYTES - beyond) % LINE_BYTES / size_of::<AtomicU32>();
         Self { places, first, lines: slots / PLACES, shift: 64 - slots.trailing_zeros() }
@@ -76,6 +78,16 @@ impl Table {
             slot = self.after(slot);
         }
         self.slot(slot).store(!frame.0, Ordering::Release);
+    }
+
+    /// Inserts the entries of `other`, which no thread changes.
+    pub(super) fn insert_all(&self, other: &Self, page_in: impl Fn(Frame) -> Page) {
+        for place in &other.places {
+            let bits = place.load(Ordering::Relaxed);
+            if bits != EMPTY {
+                self.insert(page_in(Frame(!bits)), Frame(!bits));
+            }
+        }
     }
 
     /// Removes the page in `frame`. Entries after it move up, so that probing still reaches them.
