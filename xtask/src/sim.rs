@@ -35,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
     /// Simulate the NBD client and server, with unfair, slow and lying peers
-    #[arg(long, conflicts_with_all = ["first_features", "second_features", "third_features"])]
+    #[arg(long, conflicts_with_all = ["first_features", "second_features", "third_features", "fourth_features"])]
     pub(crate) nbd: bool,
 }
 

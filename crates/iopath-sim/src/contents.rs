@@ -66,6 +66,13 @@ struct Entry {
 }
 
 impl Entry {
+    /// A flush that covers it has succeeded at `end`.
+    fn make_durable(&mut self, end: u64) {
+        self.is_durable = true;
+        self.durable_at = self.durable_at.min(end);
+        self.at_risk_until = self.at_risk_until.min(end);
+    }
+
     /// A write in progress, of a whole cell.
     const fn begun(token: u64, start: u64, queue: u8) -> Self {
         Self {
@@ -262,9 +269,7 @@ impl Contents {
                 continue;
             }
             for entry in entries.iter_mut().filter(|entry| entry.end < start && entry.is_complete) {
-                entry.is_durable = true;
-                entry.durable_at = entry.durable_at.min(end);
-                entry.at_risk_until = entry.at_risk_until.min(end);
+                entry.make_durable(end);
             }
             let is_past = |entry: &&Entry| {
                 entry.end < oldest && entry.at_risk_until < oldest && entry.durable_at < stale
@@ -291,9 +296,7 @@ impl Contents {
                 |entry: &Entry| first <= place + u64::from(entry.from) && place + u64::from(entry.to) <= last;
             let covered = |entry: &&mut Entry| entry.end < start && entry.is_complete && is_inside(entry);
             for entry in self.cells[cell].iter_mut().filter(covered) {
-                entry.is_durable = true;
-                entry.durable_at = entry.durable_at.min(end);
-                entry.at_risk_until = entry.at_risk_until.min(end);
+                entry.make_durable(end);
             }
         }
     }

@@ -23,10 +23,12 @@ mod map;
 mod random;
 mod run;
 mod scenario;
+mod seeds;
 mod shrink;
 mod space;
 mod trace;
 mod volume;
+mod watchdog;
 
 use std::fmt;
 
@@ -34,6 +36,7 @@ pub use coverage::Coverage;
 pub use run::{Counts, Failure};
 pub use scenario::Draw;
 use scenario::Scenario;
+pub use seeds::{Ended, Seeds};
 
 /// A failing run, made shorter.
 #[derive(Debug)]

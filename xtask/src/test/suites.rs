@@ -184,7 +184,7 @@ pub(super) fn sim(length: Length) -> Result<Vec<Program>> {
 pub(super) fn sim_of(log: &str) -> Result<Outcome> {
     let summaries: Vec<_> = log.lines().filter_map(|line| line.strip_prefix("sim: ")).collect();
     ensure!(!summaries.is_empty(), "no run has ended");
-    Ok(Outcome::Passed(summaries.join("; nbd: ")))
+    Ok(Outcome::Passed(summaries.join("; ")))
 }
 
 /// A part of `cargo xtask fsx`, with new seeds each time.

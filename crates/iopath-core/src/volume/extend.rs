@@ -55,12 +55,6 @@ impl Ends {
         }
     }
 
-    /// Whether the system has written a part of an append to `end_bytes` that it has refused, if the file has this
-    /// length: no later hole may contain its bytes.
-    pub fn has_refused_part(self, length: Option<u64>, end_bytes: u64) -> bool {
-        length.is_some_and(|length| length > self.size_bytes && length <= end_bytes)
-    }
-
     /// The length of the file, if another handle or process has made it longer than this volume has. Past the maximum,
     /// the system refuses each write.
     pub fn grown_length(self, length: Option<u64>, length_max: impl FnOnce() -> u64) -> Option<u64> {
@@ -80,11 +74,17 @@ impl Appends {
     /// The largest append that is written past the cache. A larger one amortizes the resize of the file.
     pub const BYTES_MAX: u64 = 64 << 10;
 
+    /// Whether the system has written a part of an append that it has refused, from the end of the volume to
+    /// `end_bytes`, if the file has this length: no later hole may contain its bytes.
+    pub fn has_refused_part(size_bytes: u64, end_bytes: u64, length: Option<u64>) -> bool {
+        length.is_some_and(|length| length > size_bytes && length <= end_bytes)
+    }
+
     /// Whether a write of `bytes` bytes at `offset` is written past the cache: a small append directly at the end of
     /// file and volume, unless the appends since the last flush exceed a step.
     ///
     /// `length` is the length of the file: if another handle or process has extended it, a refused append could not
-    /// tell the bytes of its own from those ([`Ends::has_refused_part`]).
+    /// tell the bytes of its own from those ([`Appends::has_refused_part`]).
     pub fn passes_cache(
         self,
         ends: Ends,
@@ -312,8 +312,7 @@ mod tests {
 
     #[test]
     fn a_refused_append_leaves_a_part_past_the_end() {
-        let ends = Ends { size_bytes: 100, file_bytes: 0 };
-        let has_part = |length| ends.has_refused_part(length, 150);
+        let has_part = |length| Appends::has_refused_part(100, 150, length);
         assert_eq!([None, Some(100), Some(101)].map(has_part), [false, false, true]);
         assert_eq!([Some(150), Some(151)].map(has_part), [true, false]);
     }

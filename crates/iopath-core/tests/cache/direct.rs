@@ -3,7 +3,7 @@
 
 use super::{NOW, all_io, cache, finish, outcomes, write};
 use iopath_core::cache::{
-    CacheConfig, DirectStep, DirectTag, Frame, Lookup, Outcome, PageCache, Part, WriteStep,
+    CacheConfig, DirectStep, DirectTag, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep,
 };
 use iopath_core::{IoError, Op, Page, PageRange};
 
@@ -119,15 +119,21 @@ fn a_truncation_drops_dirty_pages_and_waits_for_writers_and_the_device() {
     assert_eq!(ios.iter().map(|io| io.pages).collect::<Vec<_>>(), [PageRange::new(Page(0), 1)]);
 }
 
+/// Writes page 3 and flushes it for waiter 1. The write has ended, and the returned flush of the device is in flight.
+fn flush_page_3(cache: &mut PageCache) -> Vec<PageIo> {
+    write(cache, 3, NOW);
+    cache.flush(1);
+    let ios = all_io(cache, NOW);
+    finish(cache, &ios, Ok(()));
+    let flush = all_io(cache, NOW);
+    assert_eq!(flush.iter().map(|io| io.op).collect::<Vec<_>>(), [Op::Flush]);
+    flush
+}
+
 #[test]
 fn pages_that_a_failed_flush_may_have_lost_are_not_written_during_a_truncation() {
     let mut cache = cache(8);
-    write(&mut cache, 3, NOW);
-    cache.flush(1);
-    let ios = all_io(&mut cache, NOW);
-    finish(&mut cache, &ios, Ok(()));
-    let flush = all_io(&mut cache, NOW);
-    assert_eq!(flush.iter().map(|io| io.op).collect::<Vec<_>>(), [Op::Flush]);
+    let flush = flush_page_3(&mut cache);
     // A page that was written, has left the cache and is read again may be lost: then it is written again.
     cache.invalidate(PageRange::ALL);
     write(&mut cache, 5, NOW);
@@ -151,11 +157,7 @@ fn pages_that_a_failed_flush_may_have_lost_are_not_written_during_a_truncation()
 #[test]
 fn a_page_that_a_failed_flush_has_made_dirty_is_written_after_its_hold() {
     let mut cache = cache(8);
-    write(&mut cache, 3, NOW);
-    cache.flush(1);
-    let ios = all_io(&mut cache, NOW);
-    finish(&mut cache, &ios, Ok(()));
-    let flush = all_io(&mut cache, NOW);
+    let flush = flush_page_3(&mut cache);
     let DirectStep::Go(hold) = cache.begin_hold(PageRange::new(Page(3), 1), 2) else {
         panic!("the page is clean")
     };

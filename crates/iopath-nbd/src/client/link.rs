@@ -340,12 +340,12 @@ impl Link {
 
     fn handle_reply(&mut self, key: u32, result: Result<(), Errno>) {
         (self.lost, self.attempts) = (None, 0);
-        let sent = self.unfinished[key as usize].as_ref().and_then(|request| request.sent);
+        let request = self.unfinished[key as usize].as_ref();
+        let sent = request.and_then(|request| request.sent);
         if let (State::Ready { answered, .. }, Some((number, _))) = (&mut self.state, sent) {
             *answered = number.max(*answered);
         }
-        let operation = self.unfinished[key as usize].as_ref().map(|request| request.operation);
-        let is_unflushed = match operation {
+        let is_unflushed = match request.map(|request| request.operation) {
             Some(
                 ClientOperation::Write { fua, .. }
                 | ClientOperation::Trim { fua, .. }

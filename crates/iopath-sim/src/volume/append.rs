@@ -245,9 +245,8 @@ impl Volume {
     /// Removes the bytes of a refused append that the file may have, past the end of the volume. A system that refuses
     /// a longer file does not refuse this.
     fn cut_refused(&mut self, end_bytes: u64) {
-        let ends = self.ends();
-        if ends.has_refused_part(self.file_length(), end_bytes) {
-            self.change_length(ends.size_bytes);
+        if Appends::has_refused_part(self.size_bytes, end_bytes, self.file_length()) {
+            self.change_length(self.size_bytes);
         }
     }
 }

@@ -52,9 +52,9 @@ impl Volume {
         let Some(cache) = self.cache_for_io()?.filter(|_| passes_cache) else { return Ok(0) };
         // A failure of this resize has the same effect as one of the write: the way in steps reports it.
         let cut = || {
-            let ends = Ends { size_bytes: cache.size_bytes(), file_bytes: 0 };
-            if ends.has_refused_part(self.shared.length(), offset + bytes) {
-                let _ = self.source().resize(ends.size_bytes);
+            let size_bytes = cache.size_bytes();
+            if Appends::has_refused_part(size_bytes, offset + bytes, self.shared.length()) {
+                let _ = self.source().resize(size_bytes);
             }
         };
         let appended = cache.append(buffer, offset, cut);
