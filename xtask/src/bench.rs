@@ -25,6 +25,8 @@ mod side;
 mod turns;
 mod zram;
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, bail};
 
 use crate::workspace;
@@ -75,71 +77,63 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let scratch = Scratch::folder()?;
     let bench = Bench { rounds: options.rounds, seconds: options.seconds };
 
-    let mut figures = Vec::new();
-    let mut failed = false;
+    let mut measured = Measured::default();
     for contest in contests {
-        match run_contest(contest, &bench, &scratch, options.scratch_mib) {
-            Ok(Some(measured)) => figures.extend(measured),
-            Ok(None) => {}
-            Err(error) => {
-                failed = true;
-                eprintln!("failed: {}: {error:#}", contest.name);
-            }
-        }
+        measured.add(contest.name, run_contest(contest, &bench, &scratch, options.scratch_mib))?;
     }
     for crate_bench in crate_benches {
-        match (crate_bench.measure)(options.rounds) {
-            Ok(measured) => figures.extend(measured),
-            Err(error) => {
-                failed = true;
-                eprintln!("failed: {}: {error:#}", crate_bench.name);
-            }
-        }
+        measured.add(crate_bench.name, (crate_bench.measure)(options.rounds))?;
     }
-    if buffered::is_selected(options.only.as_deref()) {
-        let measured = scratch.file(options.scratch_mib).and_then(|target| {
-            buffered::measure(options.only.as_deref(), options.rounds, options.seconds, &target)
-        });
-        match measured {
-            Ok(measured) => figures.extend(measured),
-            Err(error) => {
-                failed = true;
-                eprintln!("failed: the buffered path: {error:#}");
-            }
+    if buffered::is_selected(only) {
+        let figures = scratch
+            .file(options.scratch_mib)
+            .and_then(|target| buffered::measure(only, options.rounds, options.seconds, &target));
+        measured.add("the buffered path", figures)?;
+    }
+    if nbd::is_selected(only) {
+        let target = scratch.file(options.scratch_mib)?;
+        for figures in nbd::measure(only, options.rounds, options.seconds, &target) {
+            measured.add("NBD", figures)?;
         }
     }
     if agrees::is_selected(only) && workspace::find_program("fio").is_none() {
         eprintln!("skipped: {}: fio is not installed (package fio)", agrees::NAME);
     } else if agrees::is_selected(only) {
-        let measured = scratch
+        let figures = scratch
             .file(options.scratch_mib)
             .and_then(|target| agrees::measure(only, options.rounds, &target));
-        match measured {
-            Ok(measured) => figures.extend(measured),
+        measured.add(agrees::NAME, figures)?;
+    }
+    println!("{}", report::table(&measured.figures));
+    println!("written to {}", Measured::path().display());
+    Ok(!measured.has_failed)
+}
+
+/// The figures so far.
+#[derive(Default)]
+struct Measured {
+    figures: Vec<report::Figure>,
+    has_failed: bool,
+}
+
+impl Measured {
+    fn path() -> PathBuf {
+        workspace::target_dir().join("bench.json")
+    }
+
+    /// Adds the figures of `name`, and writes all to the file: an interrupted run keeps what it has measured.
+    fn add(&mut self, name: &str, figures: Result<Vec<report::Figure>>) -> Result<()> {
+        match figures {
+            Ok(figures) => self.figures.extend(figures),
             Err(error) => {
-                failed = true;
-                eprintln!("failed: {error:#}");
+                self.has_failed = true;
+                eprintln!("failed: {name}: {error:#}");
             }
         }
+        let path = Self::path();
+        std::fs::write(&path, report::json(&self.figures))
+            .with_context(|| format!("cannot write {}", path.display()))
     }
-    if nbd::is_selected(options.only.as_deref()) {
-        let target = scratch.file(options.scratch_mib)?;
-        for measured in nbd::measure(only, options.rounds, options.seconds, &target) {
-            match measured {
-                Ok(measured) => figures.extend(measured),
-                Err(error) => {
-                    failed = true;
-                    eprintln!("failed: NBD: {error:#}");
-                }
-            }
-        }
-    }
-    println!("{}", report::table(&figures));
-    let path = workspace::target_dir().join("bench.json");
-    std::fs::write(&path, report::json(&figures))
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("written to {}", path.display());
-    Ok(!failed)
 }
 
 /// Prepares the target of `contest` and runs it. Prints a line and skips it if this machine lacks its requirements.
@@ -148,23 +142,22 @@ fn run_contest(
     bench: &Bench,
     scratch: &Scratch,
     scratch_mib: u64,
-) -> Result<Option<Vec<report::Figure>>> {
+) -> Result<Vec<report::Figure>> {
     if contest.peer.needs_fio() && workspace::find_program("fio").is_none() {
         eprintln!("skipped: {}: fio is not installed (package fio)", contest.name);
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let measured = match contest.target {
+    match contest.target {
         Target::File => bench.run_contest(contest, Some(&scratch.file(scratch_mib)?)),
         Target::Nothing => bench.run_contest(contest, None),
         Target::Zram => match Zram::set_up()? {
             SetUp::Ours(_reset_when_dropped) => bench.run_contest(contest, Some(&Zram::target())),
             SetUp::Unusable(reason) => {
                 eprintln!("skipped: {}: {reason}", contest.name);
-                return Ok(None);
+                Ok(Vec::new())
             }
         },
-    };
-    measured.map(Some)
+    }
 }
 
 /// Whether a group of comparisons beside the contests is selected.
