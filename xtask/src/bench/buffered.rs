@@ -178,14 +178,19 @@ const DUELS: &[Duel] = &[
     },
 ];
 
-/// The sweep over block sizes: its name, the sizes, and the minimum ratio of the slowest to the fastest.
+/// The sweeps over block sizes, on the scratch file and on a modelled disk, whose rounds are equal: their names, the
+/// sizes and the time of each, and the minimum ratio of the slowest to the fastest.
 const SWEEP: &str = "buffered, sequential read, slowest against fastest block of 4 KiB to 64 MiB";
+const MODELLED_SWEEP: &str =
+    "buffered, modelled flash, sequential read, slowest against fastest block of 4 KiB to 64 MiB";
+const SWEEP_MODEL: &str = "model:ssd-nvme";
 const SWEEP_SIZES: &[&str] = &["4k", "16k", "64k", "256k", "512k", "1m", "4m", "16m", "64m"];
+const SWEEP_TIME: &str = "300ms";
 const SWEEP_GOAL: Goal = Goal::AtLeast(0.95);
 
 /// All names for `--only`.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    DUELS.iter().map(|duel| duel.name).chain([SWEEP])
+    DUELS.iter().map(|duel| duel.name).chain([SWEEP, MODELLED_SWEEP])
 }
 
 pub(super) fn is_selected(only: Option<&str>) -> bool {
@@ -232,28 +237,39 @@ pub(super) fn measure(
         }));
     }
     if is_match(SWEEP, only) {
-        figures.push(sweep(rounds, target)?);
+        figures.push(sweep(SWEEP, rounds, target)?);
+    }
+    if is_match(MODELLED_SWEEP, only) {
+        let model = TargetFile { path: SWEEP_MODEL.into(), ..*target };
+        figures.push(sweep(MODELLED_SWEEP, 1, &model)?);
     }
     Ok(figures)
 }
 
-fn sweep(rounds: u32, target: &TargetFile) -> Result<Figure> {
+fn sweep(name: &str, rounds: u32, target: &TargetFile) -> Result<Figure> {
     let commands: Vec<_> = SWEEP_SIZES
         .iter()
-        .map(|size| move || iopath("iopath-buffered", &["--rw", "read", "--bs", size], None, target))
+        .map(|size| {
+            let arguments = ["--rw", "read", "--bs", size, "--runtime", SWEEP_TIME];
+            move || iopath("iopath-buffered", &arguments, None, target)
+        })
         .collect();
-    let turns = in_turns(SWEEP, rounds, &commands, |_, output, cpu| RunReport::of_iopath(output, cpu))?;
+    // A modelled disk has no CPU time.
+    let turns = in_turns(name, rounds, &commands, |_, output, _| {
+        let result: Value = serde_json::from_slice(output)?;
+        number(&result, "/runs/0/bytes_per_second/mean")
+    })?;
     let rates: Vec<_> = (0..SWEEP_SIZES.len())
-        .map(|size| turns.samples(size, |report| report.value(Metric::Bandwidth)))
+        .map(|size| turns.samples(size, |bytes_per_second| bytes_per_second / f64::from(1 << 20)))
         .collect();
     for (size, rate) in SWEEP_SIZES.iter().zip(&rates) {
-        eprintln!("{SWEEP}: {size}: {:.0} MiB/s", rate.median());
+        eprintln!("{name}: {size}: {:.0} MiB/s", rate.median());
     }
     let by_median = |one: &&Samples, other: &&Samples| one.median().total_cmp(&other.median());
     let slowest = rates.iter().min_by(by_median).context("no sizes")?;
     let fastest = rates.iter().max_by(by_median).context("no sizes")?;
     Ok(Figure {
-        name: SWEEP.to_owned(),
+        name: name.to_owned(),
         unit: Metric::Bandwidth.unit(),
         peer: "iopath-buffered",
         value: slowest.clone(),
@@ -264,12 +280,12 @@ fn sweep(rounds: u32, target: &TargetFile) -> Result<Figure> {
 }
 
 /// Runs all commands in alternating order. `parse` also has the CPU time of the process.
-fn in_turns(
+fn in_turns<T>(
     name: &str,
     rounds: u32,
     commands: &[impl Fn() -> Command],
-    parse: impl Fn(usize, &[u8], f64) -> Result<RunReport>,
-) -> Result<Turns<RunReport>> {
+    parse: impl Fn(usize, &[u8], f64) -> Result<T>,
+) -> Result<Turns<T>> {
     alternate(name, rounds, commands.len(), |side| {
         let mut command = commands[side]();
         let before = cpu::children_seconds()?;
