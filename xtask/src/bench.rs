@@ -98,6 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if agrees::is_selected(only) && workspace::find_program("fio").is_none() {
         eprintln!("skipped: {}: fio is not installed (package fio)", agrees::NAME);
+        measured.add(agrees::NAME, Ok(Vec::new()))?;
     } else if agrees::is_selected(only) {
         let figures = scratch
             .file(options.scratch_mib)
