@@ -96,10 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             measured.add("NBD", figures)?;
         }
     }
-    if agrees::is_selected(only) && workspace::find_program("fio").is_none() {
-        eprintln!("skipped: {}: fio is not installed (package fio)", agrees::NAME);
-        measured.add(agrees::NAME, Ok(Vec::new()))?;
-    } else if agrees::is_selected(only) {
+    if agrees::is_selected(only) {
         let figures = scratch
             .file(options.scratch_mib)
             .and_then(|target| agrees::measure(only, options.rounds, &target));

@@ -126,6 +126,10 @@ pub(super) fn is_selected(only: Option<&str>) -> bool {
 /// hour.
 pub(super) fn measure(only: Option<&str>, rounds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
+    if workspace::find_program("fio").is_none() {
+        eprintln!("skipped: {NAME}: fio is not installed (package fio)");
+        return Ok(figures);
+    }
     for (name, (_, arguments)) in names().zip(WORKLOADS) {
         if only.is_some_and(|text| !name.contains(text)) {
             continue;
