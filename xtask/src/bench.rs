@@ -97,9 +97,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
     }
     if agrees::is_selected(only) {
-        let figures = scratch
-            .file(options.scratch_mib)
-            .and_then(|target| agrees::measure(only, options.rounds, &target));
+        let figures = agrees::measure(only, options.rounds, || scratch.file(options.scratch_mib));
         measured.add(agrees::NAME, figures)?;
     }
     println!("{}", report::table(&measured.figures));

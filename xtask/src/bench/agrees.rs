@@ -124,18 +124,23 @@ pub(super) fn is_selected(only: Option<&str>) -> bool {
 
 /// Runs the workloads whose name contains `only`, each for a second: thirty rows of seven rounds take a quarter of an
 /// hour.
-pub(super) fn measure(only: Option<&str>, rounds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    only: Option<&str>,
+    rounds: u32,
+    target: impl FnOnce() -> Result<TargetFile>,
+) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     if workspace::find_program("fio").is_none() {
         eprintln!("skipped: {NAME}: fio is not installed (package fio)");
         return Ok(figures);
     }
+    let target = target()?;
     for (name, (_, arguments)) in names().zip(WORKLOADS) {
         if only.is_some_and(|text| !name.contains(text)) {
             continue;
         }
         let turns = alternate(&name, rounds, SIDES, |side| {
-            let command = command(if side == 0 { Program::Iopath } else { Program::Fio }, arguments, target);
+            let command = command(if side == 0 { Program::Iopath } else { Program::Fio }, arguments, &target);
             run(command).with_context(|| name.clone())
         })?;
         for (metric, unit, value) in METRICS {
