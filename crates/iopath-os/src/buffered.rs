@@ -241,7 +241,9 @@ impl Buffered {
         let hot = Arc::clone(path.cache().hot());
         let failed_resizes = path.failed_resizes();
         let background = config.demand.as_ref().map(|demand| Background::new(demand.flusher()));
-        let state = State::new(runner, path, Arc::clone(&arena), config.tail, config.demand);
+        let mut state = State::new(runner, path, Arc::clone(&arena), config.tail, config.demand);
+        // A file may have grown since its limits were found.
+        state.set_device_end();
         let shared = CacheShared {
             hot,
             arena,

@@ -36,7 +36,8 @@ pub use remote::{
     RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket, WeakRemote,
 };
 pub use stripe::{Striped, StripedError};
-pub(crate) use threads::{OWN_SEGMENTS_MAX, flush_now, transfer_now};
+pub use threads::flush_now;
+pub(crate) use threads::{OWN_SEGMENTS_MAX, transfer_now};
 pub use threads::{Threads, ThreadsConfig};
 pub use timed::{Timed, Timing};
 pub use uring::{AnyThread, OneThread, RingPool, Uring, UringConfig};

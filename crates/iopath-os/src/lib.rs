@@ -50,7 +50,7 @@ pub use device::{
     MemoryTail, Notifier, Null, OneThread, Outgoing, RealDevice, Remote, RemoteAddress, RemoteDevice,
     RemoteEncryption, RemoteError, RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession,
     RemoteSocket, RingPool, Striped, StripedError, Threads, ThreadsConfig, Timed, Timing, Uring, UringConfig,
-    WaitError, Watch, WeakRemote,
+    WaitError, Watch, WeakRemote, flush_now,
 };
 pub use engine::{
     Comparison, Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Rate, Reason, UnknownEngine,
@@ -66,6 +66,6 @@ pub use pool::{BufferPool, PoolBuf};
 pub use runner::{RunError, Runner};
 pub use shared::{QueueClient, SharedQueue};
 pub use shared_memory::{SharedBuf, SharedMemory};
-pub use tail::Tail;
+pub use tail::{Tail, WriteStopped};
 pub use thread::thread_number;
 pub use thread_queue::ThreadQueue;

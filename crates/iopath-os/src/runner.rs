@@ -113,7 +113,12 @@ impl<D: ?Sized + RealDevice, B: IoBuf> Runner<D, B> {
     pub fn queue(&mut self, job: Job<B>) -> Result<(), Refused<B>> {
         // The table owns the buffer before the queue has the bio, and is dropped after the device.
         let bio = self.jobs.start(job);
-        self.queue_bio(bio).map_err(|error| self.jobs.refuse(bio.token, error))
+        self.queue_bio(bio).map_err(|error| self.jobs.refuse(bio.token, error))?;
+        if self.is_device_short() {
+            self.pump.empty_plug(self.now);
+            self.dispatch_and_commit();
+        }
+        Ok(())
     }
 
     /// Submits all queued jobs to the device, without waiting.
@@ -253,8 +258,9 @@ impl<D: ?Sized + RealDevice, B: IoBuf> Runner<D, B> {
         self.pump.queue_mut().end_log();
     }
 
-    /// Queues an I/O on a segment that its maker keeps alive until the I/O has completed; plugged as by
-    /// [`Runner::queue`].
+    /// Queues an I/O on a segment that its maker keeps alive until the I/O has completed. It stays plugged until
+    /// [`Runner::submit`], or until the plug overflows: the page cache queues all its I/O at once, and a further system
+    /// call would cost more than the device gains by an earlier begin.
     pub(crate) fn queue_segment(
         &mut self,
         op: Op,
@@ -321,9 +327,6 @@ impl<D: ?Sized + RealDevice, B: IoBuf> Runner<D, B> {
     fn queue_bio(&mut self, bio: Bio<Segment>) -> Result<(), SubmitError<Segment>> {
         self.start_batch();
         self.pump.submit_bio(bio, self.now)?;
-        if self.is_device_short() {
-            self.pump.empty_plug(self.now);
-        }
         if self.pump.queue().has_dispatchable() {
             self.dispatch_and_commit();
         }

@@ -17,6 +17,7 @@ mod bypass;
 mod bytes;
 mod disks;
 mod extras;
+mod new_files;
 
 pub(crate) use appends::Extends;
 pub(crate) use extras::Extras;
@@ -307,6 +308,7 @@ impl Scenario {
         }
         if draw == Draw::All {
             bypass::add(seed, &mut volumes, &mut actions);
+            new_files::add(seed, &mut volumes, &mut actions);
         }
         Self { seed, volumes, actions }
     }
@@ -573,6 +575,7 @@ mod tests {
         assert!(actions().any(|action| matches!(action.what, Do::SetBudget { .. })));
         assert!(actions().any(|action| matches!(action.what, Do::FlushRange { .. })));
         assert!(plans().any(|plan| plan.extras.bypasses_queue && plan.extras.extends.is_some()));
+        assert!(plans().any(|plan| plan.extras.bypasses_queue && plan.extras.first_bytes == Some(0)));
         let extends =
             |what: fn(&VolumePlan) -> bool| plans().any(|plan| plan.extras.extends.is_some() && what(plan));
         assert!(extends(|plan| plan.extras.bounces) && extends(|plan| plan.cache.is_some()));

@@ -1,7 +1,8 @@
 //! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes.
 //!
 //! `begin.rs` begins calls; `calls.rs`, `direct.rs`, `bounced.rs` and `resize.rs` execute them, and `ends.rs` those
-//! that extend the volume; `trim.rs` trims the file. `append.rs` and `own.rs` have I/O that bypasses the queue.
+//! that extend the volume; `trim.rs` trims the file. `append.rs` and `own.rs` have I/O that bypasses the queue,
+//! and `plain.rs` that of a new file without a page cache.
 //! `locks.rs` locks the ranges of calls, `starvation.rs` ends those that lack a frame, `settings.rs` changes settings.
 //! `medium.rs` has silent faults and power failures, `full_disk.rs` disks without space, `budget.rs` caches that lose
 //! memory, `death.rs` and `outside.rs` other programs, and `reader.rs` one that reads the same file. `advance.rs`
@@ -23,6 +24,7 @@ mod locks;
 mod medium;
 mod outside;
 mod own;
+mod plain;
 mod reader;
 mod request;
 mod resize;
@@ -81,6 +83,8 @@ pub(crate) struct Volume {
     faults: Vec<Faults>,
     queues: Vec<Queue>,
     path: Option<BufferedPath<PageFrames>>,
+    /// A new file: its page cache is not open, and `path` is not used.
+    without_cache: Option<plain::WithoutCache>,
     /// The system calls of threads that bypass the queue of the page cache.
     own: Option<own::Own>,
     frames: Option<PageFrames>,
@@ -211,6 +215,7 @@ impl Volume {
             faults,
             queues: Vec::new(),
             path: None,
+            without_cache: None,
             own: None,
             frames: None,
             host: None,
@@ -285,17 +290,22 @@ impl Volume {
         self.control = if self.plan.extras.resizes { self.engine().map(Box::new) } else { None };
         self.set_capacity(self.size_bytes);
         let Some(cache) = self.plan.cache else { return };
-        let (config, readahead) = Self::cache_config(&cache);
+        self.frames = Some(PageFrames::new(&self.arena, cache.frames, PAGE as u32, Owner::Cache));
+        self.path = Some(self.new_path(&cache));
+        self.open_own();
+        self.open_new_file();
+    }
+
+    /// An empty page cache in the memory of the volume.
+    fn new_path(&self, cache: &CachePlan) -> BufferedPath<PageFrames> {
+        let (config, readahead) = Self::cache_config(cache);
         let geometry = Geometry {
             page_bytes: PAGE as u32,
             block_bytes: 512,
             size_bytes: self.size_bytes,
             writes_last_block: matches!(self.plan.layout, Layout::Mapped { .. }),
         };
-        let frames = PageFrames::new(&self.arena, cache.frames, PAGE as u32, Owner::Cache);
-        self.frames = Some(frames);
-        self.path = Some(BufferedPath::new(config, readahead, geometry, frames));
-        self.open_own();
+        BufferedPath::new(config, readahead, geometry, self.frames.expect("of a page cache"))
     }
 
     fn cache_config(cache: &CachePlan) -> (CacheConfig, Option<ReadaheadConfig>) {
@@ -407,10 +417,7 @@ impl Volume {
 
     pub(crate) fn release_stuck(&mut self) {
         self.faults.iter().for_each(|faults| faults.borrow_mut().plan.release());
-        if let Some(path) = &mut self.path {
-            path.accept_loss();
-            self.contents.accept_loss();
-        }
+        self.accept_loss();
     }
 
     pub(crate) fn stop_faults(&mut self) {

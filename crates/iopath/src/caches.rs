@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The number of such volumes on each file. There is more than one only with `Options::second_cache`.
 static WRITTEN: LazyLock<Mutex<HashMap<Identity, usize>>> = LazyLock::new(Mutex::default);
@@ -30,9 +30,7 @@ impl CachedWriter {
     ///
     /// # Errors
     /// [`OpenError::SecondCache`] if one of the files has a writable page cache, unless `may_be_second`.
-    pub(crate) fn new(files: &[Arc<File>], may_be_second: bool, path: &Path) -> Result<Self, OpenError> {
-        // A file that the system does not describe cannot be recognised.
-        let files: Vec<Identity> = files.iter().filter_map(|file| Identity::of(file).ok()).collect();
+    pub(crate) fn new(files: Vec<Identity>, may_be_second: bool, path: &Path) -> Result<Self, OpenError> {
         let mut written = lock();
         if !may_be_second && files.iter().any(|file| written.contains_key(file)) {
             return Err(OpenError::SecondCache(path.to_owned()));

@@ -88,6 +88,11 @@ impl Tuning {
         (wanted.clone(), self.generation.load(Ordering::Relaxed))
     }
 
+    /// Whether an elevator orders the requests.
+    pub(crate) fn has_elevator(&self) -> bool {
+        self.lock().is_shared()
+    }
+
     /// The value of a tunable of the elevator.
     #[cfg(feature = "elevator")]
     pub(crate) fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {

@@ -108,7 +108,7 @@ pub use iopath_core::{
     BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, Limits, Op, Sector, Segments, Tag,
 };
 pub use iopath_os::{
-    DeviceRequest, Execute, InlineDevice, Notifier, RealDevice, Segment, Tail, WaitError, Watch,
+    DeviceRequest, Execute, InlineDevice, Notifier, RealDevice, Segment, Tail, WaitError, Watch, WriteStopped,
 };
 
 /// The maximum number of threads of one thread engine.

@@ -2,15 +2,16 @@
 //! queues and engines. `volume.rs` reads and writes.
 
 pub(crate) mod cache;
+pub(crate) mod new_file;
 pub(crate) mod threading;
 
-use crate::caches::CachedWriter;
+use crate::caches::{CachedWriter, Identity};
 use crate::context::Writer;
 use crate::error::OpenError;
 use crate::facts::Facts;
 use crate::known_engines::{EngineKey, KnownEngine};
 use crate::observe;
-use crate::options::Options;
+use crate::options::{OnWriteError, Options};
 use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tuning};
 #[cfg(feature = "mapped")]
 use crate::source::MappedSource;
@@ -20,8 +21,8 @@ use crate::source::{Member, StripeSource};
 use iopath_core::{Limits, QueueConfig};
 #[cfg(feature = "mapped")]
 use iopath_os::FileMap;
-use iopath_os::target::{FileId, FileLock, Target};
-use iopath_os::{BufferPool, Engine, Fallback, Faults, Lazy, RealDevice, Runner};
+use iopath_os::target::{FileId, FileLock, Kind, Target};
+use iopath_os::{BufferPool, Engine, Fallback, Faults, Lazy, RealDevice, Runner, WriteBackError};
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -65,6 +66,7 @@ impl Storage {
         let target = source.target();
         let limits = source::limits_of(&*source, &target, options)?;
         let device_depth = options.device_depth.unwrap_or_else(|| source.device_depth());
+        let extends_in_steps = is_file(&*source, &target) || source.length_now().is_some();
         Ok(Self {
             faults: options.faults.clone(),
             limits,
@@ -73,7 +75,7 @@ impl Storage {
             tuning: Tuning::new(options.elevator_spec()?, device_depth),
             writes_last_block: source.writes_last_block(),
             write_unit_bytes: source.write_unit_bytes().max(1),
-            extends_in_steps: source.length_now().is_some(),
+            extends_in_steps,
             source,
         })
     }
@@ -137,11 +139,20 @@ impl Storage {
     /// context.
     pub(crate) fn writer(&self) -> Option<Writer> {
         let context = self.options.context.as_ref().filter(|_| self.options.write)?;
-        let id = |file: &Arc<File>| {
-            file.metadata().ok().filter(std::fs::Metadata::is_file).map(|about| FileId::from(&about))
+        let regular = |identity| match identity {
+            Identity::File(id) => Some(id),
+            Identity::Device(_) => None,
         };
-        let files: Vec<FileId> = self.source.files().iter().filter_map(id).collect();
+        let files: Vec<FileId> = self.identities().into_iter().filter_map(regular).collect();
         (!files.is_empty()).then(|| Writer::new(context, files))
+    }
+
+    /// The files with its bytes. One that the system does not describe cannot be recognised.
+    fn identities(&self) -> Vec<Identity> {
+        if is_file(&*self.source, &self.target) {
+            return vec![Identity::File(self.target.id)];
+        }
+        self.source.files().iter().filter_map(|file| Identity::of(file).ok()).collect()
     }
 
     /// The place of a volume that writes through a page cache among those of the process. `None`: it does not, or
@@ -150,7 +161,7 @@ impl Storage {
         if !self.options.write || !self.options.is_cached() || !self.source.has_whole_files() {
             return Ok(None);
         }
-        CachedWriter::new(&self.source.files(), self.options.second_cache, &self.target.path).map(Some)
+        CachedWriter::new(self.identities(), self.options.second_cache, &self.target.path).map(Some)
     }
 
     /// The queue of a thread for blocking I/O.
@@ -205,9 +216,26 @@ impl Storage {
         self.source.file().filter(|_| self.faults.is_none()).cloned()
     }
 
+    /// The receiver of failures of write-back, if there is one.
+    pub(crate) fn reporter(&self) -> Option<impl Fn(&WriteBackError) + Send + Sync + 'static> {
+        let of_program = self.options.on_write_error.clone();
+        let path = self.target.path.clone();
+        (observe::IS_ON || of_program.is_some()).then_some(move |failed: &WriteBackError| {
+            observe::write_back_failed(&path, failed);
+            if let Some(OnWriteError(report)) = &of_program {
+                report(failed);
+            }
+        })
+    }
+
     fn setup(&self, depth: u32, pool: Option<BufferPool>) -> DeviceSetup {
         DeviceSetup { limits: self.limits.clone(), depth, pool, rings: None }
     }
+}
+
+/// Whether a source is the regular file of its target.
+fn is_file(source: &dyn Source, target: &Target) -> bool {
+    source.file().is_some() && target.kind == Kind::RegularFile
 }
 
 impl Devices for Storage {

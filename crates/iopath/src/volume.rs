@@ -10,6 +10,7 @@ mod directory;
 mod elevator;
 mod extend;
 mod lock;
+mod new_file;
 #[cfg(any(feature = "mapped", feature = "stripe"))]
 mod open;
 mod range;
@@ -35,6 +36,7 @@ use crate::source::RemoteSource;
 use crate::source::{FileSource, Source};
 use crate::storage::Storage;
 use crate::storage::cache::{self, LazyCache, OpenedCache};
+use crate::storage::new_file::NewFile;
 use iopath_core::volume::{CacheUse, VolumeShape};
 use iopath_core::{IoError, Op};
 use iopath_os::Buffered;
@@ -236,9 +238,10 @@ impl Volume {
         let writer = storage.writer();
         let (first, cache, engine, fallback) =
             if let Some(KnownEngine { engine, fallback }) = storage.known_engine() {
-                (None, Some(LazyCache::default()), engine, fallback)
+                let new_file = NewFile::of(&storage)?;
+                (None, Some(LazyCache::later(new_file)), engine, fallback)
             } else if storage.options.is_cached() {
-                let OpenedCache { cache, engine, fallback } = cache::open(&storage, None)?;
+                let OpenedCache { cache, engine, fallback } = cache::open(&storage, target.size_bytes, None)?;
                 storage.record_engine(engine, fallback.as_ref());
                 (None, Some(LazyCache::of(cache)), engine, fallback)
             } else {
@@ -304,6 +307,9 @@ impl Volume {
     /// [`Error`] if the range is unaligned on a volume that refuses unaligned I/O, if it reaches past the end of a raw
     /// volume, or if the device fails.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        if self.unopened_cache().is_some() && self.is_buffered() && offset >= self.size_bytes() {
+            return Ok(0);
+        }
         let read = match self.route(offset, buffer)? {
             Routed::Direct => self.read_direct(buffer, offset),
             Routed::Cached(cache) => self.read_cached(cache, buffer, offset),
@@ -355,6 +361,9 @@ impl Volume {
     /// stays in the cache, and every flush fails until the data is written: see [`Volume::accept_loss`].
     pub fn flush(&self) -> Result<()> {
         self.check_writable(Op::Flush, 0, 0)?;
+        if let Some(flushed) = self.unopened_cache().and_then(|unopened| self.flush_new_file(unopened)) {
+            return flushed;
+        }
         match self.cache_for_io()? {
             Some(cache) => self.flush_cached(cache),
             None => self.flush_device(),
@@ -385,7 +394,8 @@ impl Volume {
 
     fn flush_to_close(&self) -> Result<()> {
         // A cache that is not open has seen no write. A change of the length is no write.
-        let is_flushed = self.has_cache() && self.cache_if_any().is_none_or(Buffered::is_flushed);
+        let of_cache = || self.has_cache() && self.cache_if_any().is_none_or(Buffered::is_flushed);
+        let is_flushed = self.of_new_file(|file| file.is_flushed()).unwrap_or_else(of_cache);
         let has_its_length = !self.creates() && self.resizes() == 0;
         if self.is_writable() && !(is_flushed && has_its_length) { self.flush() } else { Ok(()) }
     }
@@ -437,6 +447,11 @@ impl Volume {
     }
 
     fn write(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
+        if let Some(unopened) = self.unopened_cache()
+            && self.write_new_file(unopened, buffer, offset)
+        {
+            return if fua { self.flush_range(offset, buffer.len() as u64) } else { Ok(()) };
+        }
         if self.is_extending(offset, buffer.len()) {
             return self.write_extending(buffer, offset, fua);
         }
@@ -552,7 +567,7 @@ impl Volume {
 
     #[cold]
     fn open_cache<'a>(&'a self, lazy: &'a LazyCache) -> Result<&'a Buffered, OpenError> {
-        let cache = lazy.get_or_open(self.storage(), &self.shared.facts)?;
+        let cache = lazy.get_or_open(self.storage(), &self.shared.facts, || self.size_bytes())?;
         // The elevator may have changed while the cache was opened.
         self.tune_cache();
         Ok(cache)

@@ -25,6 +25,7 @@ mod log;
 mod mapped;
 mod mapped_threads;
 mod names;
+mod new_file;
 #[cfg(all(feature = "tracing", feature = "metrics"))]
 mod observed;
 mod odd_sizes;

@@ -585,5 +585,6 @@ fn appends_move_the_end_of_the_file_in_steps_and_write_each_page_about_once() {
     let (mib, pages) = (COUNT * 1000 / (1 << 20), COUNT * 1000 / 4096);
     assert!(lengths.len() as u64 <= mib + 1, "{} lengths of a file of {mib} MiB", lengths.len());
     assert!(cache.pages_written <= 2 * pages, "{cache:?} for {pages} pages");
-    assert_eq!(cache.pages_read, 0, "{cache:?}");
+    // The last page of the appends that did without the cache.
+    assert!(cache.pages_read <= 1, "{cache:?}");
 }

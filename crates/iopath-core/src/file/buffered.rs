@@ -40,6 +40,7 @@ use crate::memory::Memory;
 use crate::time::{Duration, Instant};
 use in_flight::{InFlight, Queued};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 pub use advice::Advice;
 pub use clear::ClearParts;
@@ -211,6 +212,13 @@ impl<F: Frames> BufferedPath<F> {
     /// The error that lost bytes already reported as written back. While there is one, every flush fails.
     pub const fn loss(&self) -> Option<IoError> {
         self.cache.loss()
+    }
+
+    /// The device has bytes of `unflushed` that were written before there was a cache, and are not flushed. An earlier
+    /// flush of them has failed with `lost`, if it is an error.
+    pub fn handle_earlier_writes(&mut self, unflushed: Range<u64>, lost: Option<IoError>) {
+        let Range { start, end } = unflushed;
+        self.cache.handle_earlier_writes(self.geometry.pages(start, end - start), lost);
     }
 
     /// Returns and clears the loss, so that flushes can succeed again. The caller thereby accepts the loss.

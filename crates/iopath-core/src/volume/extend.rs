@@ -74,30 +74,24 @@ impl Appends {
     /// The largest append that is written past the cache. A larger one amortizes the resize of the file.
     pub const BYTES_MAX: u64 = 64 << 10;
 
-    /// Whether the system has written a part of an append that it has refused, from the end of the volume to
-    /// `end_bytes`, if the file has this length: no later hole may contain its bytes.
-    pub fn has_refused_part(size_bytes: u64, end_bytes: u64, length: Option<u64>) -> bool {
-        length.is_some_and(|length| length > size_bytes && length <= end_bytes)
+    /// Whether a further write of `bytes` bytes is written past the cache: a small one, unless the writes since the last
+    /// flush exceed a step.
+    pub(super) const fn has_room(self, bytes: u64, step_bytes: u64) -> bool {
+        bytes <= Self::BYTES_MAX && self.bytes.saturating_add(bytes) <= step_bytes
+    }
+
+    /// Whether the file has a part of a write that the system has refused, past the end of the volume at `size_bytes`:
+    /// no later hole may contain its bytes. The system has written `written` bytes from `offset` on, and the file has
+    /// this length. A longer file was extended by another handle or process.
+    pub fn has_refused_part(size_bytes: u64, offset: u64, written: u64, length: Option<u64>) -> bool {
+        let end = offset.saturating_add(written);
+        written > 0 && end > size_bytes && length == Some(end)
     }
 
     /// Whether a write of `bytes` bytes at `offset` is written past the cache: a small append directly at the end of
     /// file and volume, unless the appends since the last flush exceed a step.
-    ///
-    /// `length` is the length of the file: if another handle or process has extended it, a refused append could not
-    /// tell the bytes of its own from those ([`Appends::has_refused_part`]).
-    pub fn passes_cache(
-        self,
-        ends: Ends,
-        offset: u64,
-        bytes: u64,
-        step_bytes: u64,
-        length: impl FnOnce() -> Option<u64>,
-    ) -> bool {
-        offset == ends.size_bytes
-            && !ends.needs_trim()
-            && bytes <= Self::BYTES_MAX
-            && self.bytes.saturating_add(bytes) <= step_bytes
-            && length() == Some(ends.size_bytes)
+    pub const fn passes_cache(self, ends: Ends, offset: u64, bytes: u64, step_bytes: u64) -> bool {
+        offset == ends.size_bytes && !ends.needs_trim() && self.has_room(bytes, step_bytes)
     }
 }
 
@@ -279,7 +273,7 @@ mod tests {
         const STEP: u64 = 1 << 20;
         let ends = Ends { size_bytes: 100, file_bytes: 100 };
         let passes = |appended, ends, offset, bytes| {
-            Appends { bytes: appended }.passes_cache(ends, offset, bytes, STEP, || Some(100))
+            Appends { bytes: appended }.passes_cache(ends, offset, bytes, STEP)
         };
         assert!(passes(0, ends, 100, 1) && passes(0, ends, 100, Appends::BYTES_MAX));
         assert!(passes(STEP - 1, ends, 100, 1) && !passes(STEP, ends, 100, 1));
@@ -289,10 +283,6 @@ mod tests {
         assert!(!passes(0, Ends { file_bytes: 128, ..ends }, 100, 1), "the file has grown by a step");
         assert!(passes(0, Ends { file_bytes: 0, ..ends }, 100, 1), "the file was never extended");
         assert!(!passes(u64::MAX, ends, 100, 1));
-        for length in [None, Some(99), Some(101)] {
-            let appends = Appends::default();
-            assert!(!appends.passes_cache(ends, 100, 1, STEP, || length), "another handle has changed it");
-        }
     }
 
     #[test]
@@ -312,9 +302,12 @@ mod tests {
 
     #[test]
     fn a_refused_append_leaves_a_part_past_the_end() {
-        let has_part = |length| Appends::has_refused_part(100, 150, length);
-        assert_eq!([None, Some(100), Some(101)].map(has_part), [false, false, true]);
-        assert_eq!([Some(150), Some(151)].map(has_part), [true, false]);
+        let has_part = |offset, written, length| Appends::has_refused_part(100, offset, written, length);
+        assert!(has_part(100, 1, Some(101)) && has_part(90, 20, Some(110)));
+        assert!(!has_part(100, 0, Some(100)) && !has_part(90, 10, Some(100)), "it ends with the volume");
+        for length in [None, Some(99), Some(101), Some(200)] {
+            assert!(!has_part(100, 50, length), "another handle has changed it");
+        }
     }
 
     #[test]

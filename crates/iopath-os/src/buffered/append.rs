@@ -24,12 +24,12 @@ impl Buffered {
     /// it. Writes by another path may append the rest. No other call may move the end meanwhile. Returns the bytes of
     /// that part.
     ///
-    /// If the file refuses the next bytes, their beginning may be in the file: `cut` removes it. Meanwhile, no write to
-    /// the last page of the volume is in flight.
+    /// If the file refuses the next bytes, it may have a first part of them: `cut(offset, written)` removes `written`
+    /// bytes from byte `offset` on. Meanwhile, no write to the last page of the volume is in flight.
     ///
     /// # Errors
     /// The last page of the volume could not be read, or no frame is free. The end of the volume may have moved.
-    pub fn append(&self, bytes: &[u8], offset: u64, cut: impl Fn()) -> Result<usize, BufferedError> {
+    pub fn append(&self, bytes: &[u8], offset: u64, cut: impl Fn(u64, u64)) -> Result<usize, BufferedError> {
         let shared = &self.shared;
         let mut write = BufferedWrite::appending(offset, bytes.len())?;
         let mut appended = 0;
@@ -77,17 +77,17 @@ impl CacheShared {
         bytes: &[u8],
         offset: u64,
         tail: &dyn Tail,
-        cut: &impl Fn(),
+        cut: &impl Fn(u64, u64),
     ) -> (Locked<'a>, Option<usize>) {
         let held = state.path.begin_append(write).filter(|_| state.may_bypass_queue());
         drop(state);
         self.copy_moved(write);
-        let written =
-            held.as_ref().map(|held| tail.write_all_at(&bytes[held.clone()], offset + held.start as u64));
+        let start = offset + held.as_ref().map_or(0, |held| held.start as u64);
+        let written = held.as_ref().map(|held| tail.write_all_at(&bytes[held.clone()], start));
         match written {
             Some(Ok(())) => self.fill(write, bytes),
             // Before the last page is released: the kernel zeroes the rest of it.
-            Some(Err(_)) => cut(),
+            Some(Err(stopped)) => cut(start, stopped.written as u64),
             None => {}
         }
         let mut state = self.lock();

@@ -40,6 +40,12 @@ impl Buffered {
         self.shared.lock().path.accept_loss()
     }
 
+    /// The device has bytes of `unflushed` that were written before this cache was opened, and are not flushed. An
+    /// earlier flush of them has failed with `lost`, if it is an error. Call it before any I/O.
+    pub fn handle_earlier_writes(&self, unflushed: Range<u64>, lost: Option<IoError>) {
+        self.shared.lock().path.handle_earlier_writes(unflushed, lost);
+    }
+
     /// Writes all dirty pages back. On return the device has the bytes of every completed write, possibly in its write
     /// cache.
     ///

@@ -23,6 +23,13 @@ pub struct WriteBackError {
     pub error: IoError,
 }
 
+impl WriteBackError {
+    /// The device could not be flushed, so any byte of a volume of this size may be lost.
+    pub const fn of_flush(size_bytes: u64, error: IoError) -> Self {
+        Self { range: 0..size_bytes, op: Op::Flush, error }
+    }
+}
+
 /// The receiver of reports.
 pub(super) struct Reporter(Box<dyn Fn(&WriteBackError) + Send + Sync>);
 

@@ -243,7 +243,7 @@ impl State {
                     // SAFETY: the frame is being written: no thread writes to it.
                     let bytes = unsafe { self.arena.bytes(frame, from, bytes) };
                     let written = match &self.tail {
-                        Some(tail) => tail.write_all_at(bytes, offset),
+                        Some(tail) => tail.write_all_at(bytes, offset).map_err(IoError::from),
                         None => Err(IoError::Alignment),
                     };
                     self.path.handle_completion(tag, written, now);

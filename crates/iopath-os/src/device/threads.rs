@@ -21,8 +21,9 @@ use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits};
 use super::{Notifier, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use crate::sync::thread::{self, JoinHandle};
+pub use job::flush_now;
 use job::{Caller, Job};
-pub(crate) use job::{OWN_SEGMENTS_MAX, flush_now, transfer_now};
+pub(crate) use job::{OWN_SEGMENTS_MAX, transfer_now};
 use worker::Shared;
 
 /// The maximum number of segments of a request (`UIO_MAXIOV`).

@@ -51,11 +51,11 @@ struct Refusing<T> {
 }
 
 impl<T: Tail> Tail for Refusing<T> {
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), IoError> {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, IoError> {
         if self.is_full.load(Ordering::Relaxed) {
             return Err(IoError::NoSpace);
         }
-        self.inner.write_all_at(bytes, offset)
+        self.inner.write_at(bytes, offset)
     }
 }
 
@@ -73,7 +73,8 @@ fn a_refused_append_is_cut_before_a_write_of_the_last_page_can_begin() {
     let last = vec![1; (SIZE - 8 * PAGE) as usize];
     buffered.write_at(&last, 8 * PAGE).unwrap();
     std::thread::scope(|scope| {
-        let cut = || {
+        let cut = |offset, written| {
+            assert_eq!((offset, written), (SIZE, 0));
             is_full.store(false, Ordering::Relaxed);
             let write_back = scope.spawn(|| buffered.write_back().unwrap());
             // Enough time for the other thread to write the page, if it may.

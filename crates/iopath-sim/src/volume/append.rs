@@ -26,13 +26,12 @@ impl Volume {
             return false;
         }
         *appended_bytes = Some(0);
-        let length = self.file_length();
         let end = self.end_mut();
         let appends = Appends { bytes: end.appended_bytes };
         end.appended_bytes += bytes;
         let (step_bytes, limit_bytes) = (end.plan.step_bytes, end.plan.limit_bytes);
         let passes_cache = step_bytes
-            .is_some_and(|step| appends.passes_cache(ends, offset, bytes, step, || length))
+            .is_some_and(|step| appends.passes_cache(ends, offset, bytes, step))
             && self.path.is_some()
             && offset + bytes <= limit_bytes;
         if !passes_cache || !self.may_bypass_queue() {
@@ -134,21 +133,32 @@ impl Volume {
         let Call { offset, token, .. } = *self.call(index);
         let (held, _) = self.append_of(index).held.clone().expect("it writes");
         let start = offset + held.start as u64;
-        let mut bytes = vec![0; held.len()];
+        self.append_of(index).written = Some(self.write_plainly(start, held.len(), token));
+    }
+
+    /// Writes the bytes of a call to the file. Returns how many the file has taken.
+    pub(super) fn write_plainly(
+        &mut self,
+        start: u64,
+        bytes: usize,
+        token: u64,
+    ) -> (u64, Result<(), IoError>) {
+        let mut bytes = vec![0; bytes];
         fill(start, &mut bytes, token);
-        let (moved, result) = self.taken_by_file(start, held.len() as u64);
+        let (moved, result) = self.taken_by_file(start, bytes.len() as u64);
         if moved > 0 {
             // A part of a write may end inside a cell.
             self.contents.add_end(start + moved);
             self.platters[0].borrow_mut().write_tail(start, &bytes[..moved as usize]);
         }
-        self.append_of(index).written = Some(result);
+        (moved, result)
     }
 
     /// The bytes of a plain write that the file takes, and the result.
     fn taken_by_file(&mut self, start: u64, bytes: u64) -> (u64, Result<(), IoError>) {
+        let extends = start + bytes > self.size_bytes;
         let end = self.end_mut();
-        if end.refuses_length() {
+        if extends && end.refuses_length() {
             return (end.random.below(bytes), Err(FILE_TOO_LARGE));
         }
         let first = start / 512 * 512;
@@ -177,17 +187,15 @@ impl Volume {
         let append = self.append_of(index);
         append.held = None;
         let written = append.written.take();
-        let is_written = written == Some(Ok(()));
-        match written {
-            Some(Ok(())) => self.fill_pieces(index),
+        let is_written = matches!(written, Some((_, Ok(()))));
+        match (written, &held) {
+            (Some((_, Ok(()))), _) => self.fill_pieces(index),
             // Before the last page is released.
-            Some(Err(_)) => {
-                let Call { offset, bytes, .. } = *self.call(index);
-                self.cut_refused(offset + bytes);
-                let (length, size_bytes) = (self.file_length(), self.size_bytes);
-                assert_eq!(length, Some(size_bytes), "rule 5: a refused append leaves a longer file");
+            (Some((moved, Err(_))), Some((held, _))) => {
+                let start = self.call(index).offset + held.start as u64;
+                self.cut_refused(start, moved);
             }
-            None => {}
+            _ => {}
         }
         let call = self.calls[index].as_mut().expect("in progress");
         let offset = call.offset;
@@ -210,7 +218,7 @@ impl Volume {
                 self.move_end(range.end);
             }
         }
-        if let Some(Err(why)) = written {
+        if let Some((_, Err(why))) = written {
             self.failed(index, why);
         }
         let append = self.append_of(index);
@@ -242,11 +250,17 @@ impl Volume {
         write.bytes == 0
     }
 
-    /// Removes the bytes of a refused append that the file may have, past the end of the volume. A system that refuses
-    /// a longer file does not refuse this.
-    fn cut_refused(&mut self, end_bytes: u64) {
-        if Appends::has_refused_part(self.size_bytes, end_bytes, self.file_length()) {
+    /// Removes the part of a refused write, `written` bytes from `offset` on, that the file may have past the end of
+    /// the volume. A system that refuses a longer file does not refuse this.
+    pub(super) fn cut_refused(&mut self, offset: u64, written: u64) {
+        if Appends::has_refused_part(self.size_bytes, offset, written, self.file_length()) {
             self.change_length(self.size_bytes);
         }
+        let (length, size_bytes) = (self.file_length(), self.size_bytes);
+        let outside_bytes = self.end_mut().outside_bytes;
+        assert!(
+            length.is_none_or(|length| length <= size_bytes || length == outside_bytes),
+            "rule 5: a refused write leaves a file of {length:?} bytes, the volume has {size_bytes}"
+        );
     }
 }

@@ -16,6 +16,9 @@ impl Volume {
         if self.calls_in_progress() >= self.plan.calls_max {
             return;
         }
+        if self.begin_plain(what, fine, now) {
+            return;
+        }
         let is_buffered = self.path.is_some();
         if self.end.is_some()
             && matches!(
@@ -261,6 +264,7 @@ impl Volume {
 
     /// Reads all bytes, through the page cache if there is one, and by direct I/O.
     pub(crate) fn begin_last_reads(&mut self, now: Instant) {
+        self.open_cache(now);
         let base = self.plan.base_bytes();
         for place in (0..self.size_bytes - base).step_by(PAGE as usize) {
             let offset = base + place;

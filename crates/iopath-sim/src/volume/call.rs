@@ -8,6 +8,7 @@ use iopath_core::cache::{DirectTag, Forced, Frame, Outcome};
 use iopath_core::volume::{BouncedRead, BouncedWrite, LockKind, Ticket};
 use iopath_core::{Duration, Instant, IoError, Op};
 
+use super::plain::Plain;
 use super::request::{Move, Sweep};
 use crate::arena::{Arena, Span};
 
@@ -60,6 +61,8 @@ pub(super) enum Kind {
     Bounced(Bounced),
     /// An append that passes the page cache.
     Append(Append),
+    /// A system call on a new file without a page cache.
+    Plain(Plain),
     /// A flush of the page cache or a range of it, or of a queue.
     Flush {
         queue: usize,
@@ -89,8 +92,8 @@ pub(super) struct Append {
     pub(super) outcome: Option<Outcome>,
     /// The bytes that the thread writes, and the event at which it began.
     pub(super) held: Option<(Range<usize>, u64)>,
-    /// The result of the write.
-    pub(super) written: Option<Result<(), IoError>>,
+    /// The bytes that the file has taken, and the result of the write.
+    pub(super) written: Option<(u64, Result<(), IoError>)>,
     /// The bytes that are in the file and in the cache.
     pub(super) appended_bytes: u64,
     /// It only waits for the page after those that it could not append.

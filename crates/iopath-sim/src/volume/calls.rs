@@ -8,6 +8,7 @@ use iopath_core::cache::{Frame, Outcome};
 use iopath_core::{Duration, Instant, IoError, Op, PageRange};
 
 use super::call::{Call, Kind, Stage};
+use super::plain::Plain;
 use super::request::Direct;
 use super::{PAGE, Volume};
 use crate::contents::{ANY, CACHED, NO_QUEUE, Reader, fill};
@@ -62,7 +63,10 @@ impl Volume {
                 }
                 Stage::Appending { .. } if is_due => {
                     is_changed = true;
-                    self.end_appending(index, now);
+                    match call.kind {
+                        Kind::Plain(_) => self.end_plain_write(index, now),
+                        _ => self.end_appending(index, now),
+                    }
                 }
                 Stage::Waiting => is_changed |= self.check_starvation(index, now),
                 Stage::Locking => is_changed |= self.continue_locking(index, now),
@@ -84,6 +88,7 @@ impl Volume {
         }
         match self.call(index).kind {
             Kind::Append(_) => self.step_append(index, now),
+            Kind::Plain(_) => self.step_plain(index, now),
             Kind::Read { .. } => self.read_page(index, now),
             Kind::Write { .. } => self.take_pages(index, now),
             Kind::Direct { .. } => return self.submit_direct(index, now),
@@ -358,9 +363,11 @@ impl Volume {
                 }
             }
             Kind::Flush { range, .. } if is_ok => self.flushed(range.as_ref(), start),
+            Kind::Plain(Plain::Flush) if is_ok => self.flushed(None, start),
             Kind::Append(append) => self.pass_appended(&append, parent.expect("of a write")),
             Kind::Resize { .. } if is_ok && is_begun => self.zeroed(&range, start),
             Kind::Move(_)
+            | Kind::Plain(_)
             | Kind::Resize { .. }
             | Kind::Flush { .. }
             | Kind::WriteBack

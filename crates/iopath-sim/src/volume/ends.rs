@@ -19,7 +19,7 @@ pub(super) const FILE_TOO_LARGE: IoError = IoError::Os(27);
 pub(super) struct End {
     pub(super) plan: Extends,
     /// The call that moves the end.
-    owner: Option<usize>,
+    pub(super) owner: Option<usize>,
     /// The length to which the volume has extended its file.
     file_bytes: u64,
     /// The appends since the last flush.
@@ -29,9 +29,9 @@ pub(super) struct End {
     /// The oracle: the sizes that the volume has had since the last flush began, each with its event.
     sizes: Vec<(u64, u64)>,
     /// The oracle: the largest size that a move or another program has asked for since the last flush.
-    asked_bytes: u64,
+    pub(super) asked_bytes: u64,
     /// The length that another program gave the file.
-    outside_bytes: u64,
+    pub(super) outside_bytes: u64,
     /// Changes of the length that the system has refused.
     refused: u64,
     pub(super) random: Random,

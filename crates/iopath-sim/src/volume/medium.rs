@@ -152,7 +152,7 @@ impl Volume {
     /// Releases the memory of the program: its queues, page cache and calls.
     pub(super) fn close(&mut self) {
         self.queues.clear();
-        (self.path, self.own, self.host) = (None, None, None);
+        (self.path, self.own, self.host, self.without_cache) = (None, None, None, None);
         self.locks = RangeLocks::default();
         for call in std::mem::take(&mut self.calls).into_iter().flatten() {
             call.abandon(&self.arena);

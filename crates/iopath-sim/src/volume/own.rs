@@ -33,7 +33,8 @@ pub(super) struct Own {
 #[derive(Debug)]
 struct OwnIo {
     number: u64,
-    tag: IoTag,
+    /// `None` for the flush of a file without a page cache.
+    tag: Option<IoTag>,
     op: Op,
     extent: Extent,
     pieces_left: usize,
@@ -96,7 +97,7 @@ impl Volume {
             let path = self.path.as_mut().expect("of a page cache");
             if let Some(InlineIo { tag, extent, segments }) = path.take_lone_write::<SEGMENTS_MAX>(now) {
                 let segments: Vec<Span> = segments.into_iter().collect();
-                return self.begin_own(index, tag, Op::Write, extent, &segments, now);
+                return self.begin_own(index, Some(tag), Op::Write, extent, &segments, now);
             }
         }
         self.act_for_flush(index, now);
@@ -127,14 +128,14 @@ impl Volume {
             return false;
         }
         let Some(index) = self.own.as_mut().and_then(|own| own.wants_flush.take()) else { return false };
-        self.begin_own(index, tag, Op::Flush, Extent::EMPTY, &[], now);
+        self.begin_own(index, Some(tag), Op::Flush, Extent::EMPTY, &[], now);
         true
     }
 
-    fn begin_own(
+    pub(super) fn begin_own(
         &mut self,
         owner: usize,
-        tag: IoTag,
+        tag: Option<IoTag>,
         op: Op,
         extent: Extent,
         segments: &[Span],
@@ -198,6 +199,7 @@ impl Volume {
         let OwnIo { tag, op, result, owner, .. } = *io;
         self.log_result(now, owner, "own I/O", result);
         self.has_failed_flush |= op == Op::Flush && result.is_err();
+        let Some(tag) = tag else { return self.end_plain_flush(owner, result, now) };
         self.path.as_mut().expect("of a page cache").handle_completion(tag, result, now);
         if op == Op::Write {
             self.act_for_flush(owner, now);

@@ -6,7 +6,9 @@ use crate::error::OpenError;
 use crate::options::{Options, Unaligned};
 use iopath_core::{IoError, Limits, Op, QueueConfig};
 use iopath_os::target::guard::Contents;
-use iopath_os::target::{self, DioAlignment, FileStat, Kind, KnownFilesystems, Target, open_exclusive};
+use iopath_os::target::{
+    self, DioAlignment, FileId, FileStat, Kind, KnownFilesystems, Target, open_exclusive,
+};
 use iopath_os::{Engine, Geometry, REQUEST_BYTES, RealDevice, Tail, io_error_of, limits_of_open};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
@@ -35,16 +37,14 @@ pub(crate) struct FileSource {
 
 impl FileSource {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
-        if let Some(bytes) = options.create_bytes {
-            create(path, bytes, options)?;
-        }
+        let created = options.create_bytes.map(|bytes| create(path, bytes, options)).transpose()?;
         let target = FILESYSTEMS.inspect(path)?;
         if target.kind == Kind::Directory {
             return Err(OpenError::Directory(target.path));
         }
         let file = open(&target, options)?;
         let access = if options.write { OFlags::RDWR } else { OFlags::RDONLY };
-        Self::of_file(file, access | OFlags::DIRECT, target, options)
+        Self::of_file(file, access | OFlags::DIRECT, target, created, options)
     }
 
     /// A file that the program has opened. Its flags become those of direct I/O.
@@ -65,10 +65,17 @@ impl FileSource {
         }
         let flags = flags | OFlags::DIRECT;
         rustix::fs::fcntl_setfl(&file, flags).map_err(refused("used for direct I/O"))?;
-        Self::of_file(file, flags, target, options)
+        Self::of_file(file, flags, target, None, options)
     }
 
-    fn of_file(file: File, flags: OFlags, mut target: Target, options: &Options) -> Result<Self, OpenError> {
+    /// An open file. `created` is the descriptor that has created it, if one has.
+    fn of_file(
+        file: File,
+        flags: OFlags,
+        mut target: Target,
+        created: Option<Created>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
         if options.lock {
             target::lock(&target, &file, options.write)?;
         }
@@ -92,11 +99,17 @@ impl FileSource {
         let (file, target) = (Arc::new(file), Arc::new(target));
         let tail = FileTail::new(&file, &target);
         let copies = options.is_cached() || options.unaligned == Unaligned::Bounce;
-        // Now, while the program has the right to open the file. In a context, volumes with a page cache open little.
-        let is_lazy = options.context.is_some() && options.is_cached();
         let has_tail = options.extend || !target.size_bytes.is_multiple_of(alignment.offset_bytes.into());
-        if options.write && copies && has_tail && !is_lazy && target.kind == Kind::RegularFile {
-            tail.open()?;
+        if options.write && copies && has_tail && target.kind == Kind::RegularFile {
+            // In a context, volumes with a page cache open little. But the first writes of a new file need it.
+            let is_lazy = options.context.is_some() && options.is_cached();
+            let is_empty = target.size_bytes == 0;
+            match created.filter(|created| created.id == target.id) {
+                Some(created) if is_empty || !is_lazy => tail.keep(created.file),
+                // Now, while the program has the right to open the file.
+                _ if !is_lazy => tail.open()?,
+                _ => {}
+            }
         }
         Ok(Self { file, target, limits, engine: options.engine, tail })
     }
@@ -223,8 +236,14 @@ fn request_bytes_max(target: &Target) -> u64 {
     disk_bytes.unwrap_or(REQUEST_BYTES).clamp(REQUEST_BYTES, 8 * REQUEST_BYTES)
 }
 
+/// A file that exists now, open without `O_DIRECT`.
+struct Created {
+    file: File,
+    id: FileId,
+}
+
 /// Creates the file or extends it. Never shortens it.
-fn create(path: &Path, bytes: u64, options: &Options) -> Result<(), OpenError> {
+fn create(path: &Path, bytes: u64, options: &Options) -> Result<Created, OpenError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -238,7 +257,7 @@ fn create(path: &Path, bytes: u64, options: &Options) -> Result<(), OpenError> {
     if metadata.is_file() && metadata.len() < bytes {
         file.set_len(bytes).map_err(system(path, "extended"))?;
     }
-    Ok(())
+    Ok(Created { id: FileId::from(&metadata), file })
 }
 
 fn open(target: &Target, options: &Options) -> Result<File, OpenError> {

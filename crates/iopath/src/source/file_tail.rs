@@ -26,6 +26,12 @@ impl FileTail {
         Self { file: Arc::clone(file), target: Arc::clone(target), opened: Arc::default() }
     }
 
+    /// Uses `created`, a descriptor of the file without `O_DIRECT`, as the second one.
+    pub(super) fn keep(&self, created: File) {
+        // Nothing has opened one before.
+        let _ = self.opened.set(created);
+    }
+
     /// Opens the file once more, unless it is.
     pub(super) fn open(&self) -> Result<(), OpenError> {
         self.opened().map(drop).map_err(system(&self.target.path, "opened for writing"))
@@ -52,8 +58,8 @@ impl FileTail {
 }
 
 impl Tail for FileTail {
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), IoError> {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, IoError> {
         let opened = self.opened().map_err(|error| io_error_of(Op::Write, &error))?;
-        Tail::write_all_at(opened, bytes, offset)
+        Tail::write_at(opened, bytes, offset)
     }
 }

@@ -1,17 +1,18 @@
 //! Configures and opens the page cache of a volume. The cache is `iopath_os::Buffered`.
 
+use super::new_file::NewFile;
 use super::{Later, Storage};
 use crate::context::{Life, Member};
 use crate::error::OpenError;
 use crate::facts::Facts;
 use crate::known_engines::KnownEngine;
 use crate::observe;
-use crate::options::{OnWriteError, Options, Readahead};
+use crate::options::{Options, Readahead};
 use iopath_core::QueueConfig;
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_os::{Buffered, BufferedConfig, Fallback, Tail};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// The largest page.
 const PAGE_BYTES_MAX: u32 = 64 << 10;
@@ -47,13 +48,38 @@ pub(crate) struct LazyCache {
     opened: OnceLock<VolumeCache>,
     /// The facts of the volume with the engine of the cache, if it was opened later than the volume.
     facts: Arc<OnceLock<Facts>>,
-    /// Held by the thread that opens the cache.
-    opening: Mutex<()>,
+    /// Held by the thread that opens the cache, or does without it.
+    before: Mutex<Option<NewFile>>,
 }
 
 impl LazyCache {
     pub(crate) fn of(cache: VolumeCache) -> Self {
         Self { opened: OnceLock::from(cache), ..Self::default() }
+    }
+
+    /// A cache that is opened at its first use. With `file`, threads can do without it before.
+    pub(crate) fn later(file: Option<NewFile>) -> Self {
+        Self { before: Mutex::new(file), ..Self::default() }
+    }
+
+    /// Calls `act` with a new file that needs no cache yet. `None`: it needs one, or another thread uses it at this
+    /// moment.
+    pub(crate) fn try_new_file<R>(&self, act: impl FnOnce(&mut NewFile) -> R) -> Option<R> {
+        let mut before = match self.before.try_lock() {
+            Ok(before) => before,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        before.as_mut().map(act)
+    }
+
+    /// Does the same, but waits for other threads.
+    pub(crate) fn new_file<R>(&self, act: impl FnOnce(&mut NewFile) -> R) -> Option<R> {
+        self.lock().as_mut().map(act)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<NewFile>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The cache, if it is open.
@@ -62,14 +88,24 @@ impl LazyCache {
         self.opened.get().and_then(|cache| cache.buffered.as_ref())
     }
 
-    /// The cache; opens it if necessary. One thread opens it, and others wait.
+    /// The cache; opens it if necessary, for a volume of this size. One thread opens it, and others wait.
     #[cold]
-    pub(crate) fn get_or_open(&self, storage: &Storage, facts: &Facts) -> Result<&Buffered, OpenError> {
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn get_or_open(
+        &self,
+        storage: &Storage,
+        facts: &Facts,
+        size_bytes: impl FnOnce() -> u64,
+    ) -> Result<&Buffered, OpenError> {
+        // A new file has one size while it is locked.
+        let mut before = self.lock();
         if self.opened.get().is_none() {
             let known = KnownEngine { engine: facts.engine, fallback: facts.fallback.clone() };
             let later = Later { known: &known, facts, found: &self.facts };
-            let OpenedCache { cache, engine, fallback } = open(storage, Some(later))?;
+            let OpenedCache { cache, engine, fallback } = open(storage, size_bytes(), Some(later))?;
+            if let (Some(file), Some(buffered)) = (before.take(), &cache.buffered) {
+                let (unflushed, lost) = file.into_parts();
+                buffered.handle_earlier_writes(unflushed, lost);
+            }
             if engine != known.engine || fallback != known.fallback {
                 let facts = Facts { engine, fallback, ..facts.clone() };
                 observe::engine_opened(&facts);
@@ -115,13 +151,18 @@ impl Drop for VolumeCache {
     }
 }
 
-/// Opens the cache with the options of the source. With `later`, its engine may be opened at the first request.
-pub(crate) fn open(storage: &Storage, later: Option<Later<'_>>) -> Result<OpenedCache, OpenError> {
-    let mut config = config(storage)?;
+/// Opens the cache of a volume of this size with the options of the source. With `later`, its engine may be opened at the
+/// first request.
+pub(crate) fn open(
+    storage: &Storage,
+    size_bytes: u64,
+    later: Option<Later<'_>>,
+) -> Result<OpenedCache, OpenError> {
+    let mut config = config(storage, size_bytes)?;
     let (member, kept) = match &storage.options.context {
         Some(context) => {
             config.demand = Some(context.demand());
-            let life = if context.keeps_closed() { life(storage) } else { None };
+            let life = if context.keeps_closed() { life(storage, size_bytes) } else { None };
             let bytes_max = u64::from(config.cache.frames) * u64::from(config.cache.page_bytes);
             let (member, kept) = context.join(&config, bytes_max, life);
             (Some(member), kept)
@@ -136,15 +177,8 @@ pub(crate) fn open(storage: &Storage, later: Option<Later<'_>>) -> Result<Opened
         (engine, fallback) = (opened.engine, opened.fallback);
         Ok::<_, OpenError>(opened.queue)
     })?;
-    let of_program = storage.options.on_write_error.clone();
-    if observe::IS_ON || of_program.is_some() {
-        let path = storage.target.path.clone();
-        cache.report_to(move |failed| {
-            observe::write_back_failed(&path, failed);
-            if let Some(OnWriteError(report)) = &of_program {
-                report(failed);
-            }
-        });
+    if let Some(report) = storage.reporter() {
+        cache.report_to(report);
     }
     if let Some(member) = &member {
         member.open(&cache);
@@ -153,9 +187,9 @@ pub(crate) fn open(storage: &Storage, later: Option<Later<'_>>) -> Result<Opened
 }
 
 /// What is needed to keep the pages of a cache on a regular file. `None`: they cannot be kept, also with faults.
-fn life(storage: &Storage) -> Option<Life> {
+fn life(storage: &Storage, size_bytes: u64) -> Option<Life> {
     let Options { lock, write, .. } = storage.options;
-    Life::begin(storage.plain_file()?, storage.target.size_bytes, lock, write)
+    Life::begin(storage.plain_file()?, size_bytes, lock, write)
 }
 
 /// Checks the options of the cache, and returns the size of a page.
@@ -170,10 +204,10 @@ pub(crate) fn check(storage: &Storage) -> Result<u32, OpenError> {
     Ok(page_bytes)
 }
 
-fn config(storage: &Storage) -> Result<BufferedConfig, OpenError> {
+fn config(storage: &Storage, size_bytes: u64) -> Result<BufferedConfig, OpenError> {
     let page_bytes = check(storage)?;
     let (options, limits) = (&storage.options, &storage.limits);
-    let cache_bytes = cache_bytes(storage, page_bytes);
+    let cache_bytes = cache_bytes(&storage.options, size_bytes, page_bytes);
     Ok(BufferedConfig {
         plain_file: storage.plain_file(),
         cache: CacheConfig::for_device(cache_bytes, page_bytes, limits),
@@ -183,7 +217,7 @@ fn config(storage: &Storage) -> Result<BufferedConfig, OpenError> {
             Readahead::Bytes(bytes) => ReadaheadConfig::limited(bytes, cache_bytes, page_bytes, limits),
             Readahead::Linux(bytes) => ReadaheadConfig::linux(bytes, cache_bytes, page_bytes, limits),
         },
-        size_bytes: storage.target.size_bytes,
+        size_bytes,
         block_bytes: limits.logical_block_bytes,
         writes_last_block: storage.writes_last_block,
         tail: tail(storage)?,
@@ -193,9 +227,9 @@ fn config(storage: &Storage) -> Result<BufferedConfig, OpenError> {
 
 /// The memory of the cache. A volume that cannot write has no use for more than its bytes. If another program extends
 /// the file, a reader that follows its growth still has [`READ_ONLY_BYTES_MIN`].
-fn cache_bytes(storage: &Storage, page_bytes: u32) -> u64 {
-    let Options { write, cache_bytes, .. } = storage.options;
-    let pages = storage.target.size_bytes.div_ceil(page_bytes.into());
+fn cache_bytes(options: &Options, size_bytes: u64, page_bytes: u32) -> u64 {
+    let Options { write, cache_bytes, .. } = *options;
+    let pages = size_bytes.div_ceil(page_bytes.into());
     let useful = pages.saturating_add(PAGES_MIN).saturating_mul(page_bytes.into());
     if write { cache_bytes } else { cache_bytes.min(useful.max(READ_ONLY_BYTES_MIN)) }
 }

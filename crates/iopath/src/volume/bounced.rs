@@ -105,7 +105,7 @@ impl Volume {
                 WriteStep::WriteTail { offset, at } => {
                     let bytes = at.len() as u64;
                     let written = match bounce.tail() {
-                        Some(tail) => tail.write_all_at(&blocks[at], offset),
+                        Some(tail) => tail.write_all_at(&blocks[at], offset).map_err(IoError::from),
                         None => Err(IoError::Alignment),
                     };
                     written.map_err(|source| self.io_error(Op::Write, offset, bytes, source))?;

@@ -5,6 +5,7 @@ use super::Volume;
 use crate::error::{Cause, Error, ErrorKind, Result};
 use crate::observe;
 use crate::queues::shared_queue;
+use crate::storage::new_file::NewFile;
 use iopath_core::{IoError, LogSink, Op};
 use iopath_os::{Advice, Buffered, BufferedError, BufferedStats};
 use std::ops::Range;
@@ -145,17 +146,17 @@ impl Volume {
     /// # Errors
     /// [`ErrorKind::NotBuffered`] on a volume without a page cache.
     pub fn accept_loss(&self) -> Result<bool> {
-        // A cache that is not open has lost nothing.
-        match self.cache_if_any() {
-            None if self.has_cache() => Ok(false),
-            _ => {
-                let was_lost = self.cache()?.accept_loss().is_some();
-                if was_lost {
-                    observe::loss_accepted(self.facts());
-                }
-                Ok(was_lost)
-            }
+        let of_new_file = self.of_new_file(NewFile::accept_loss);
+        let was_lost = match (of_new_file, self.cache_if_any()) {
+            (Some(loss), _) => loss.is_some(),
+            // A cache that is not open has lost nothing.
+            (None, None) if self.has_cache() => false,
+            (None, _) => self.cache()?.accept_loss().is_some(),
+        };
+        if was_lost {
+            observe::loss_accepted(self.facts());
         }
+        Ok(was_lost)
     }
 
     #[inline]

@@ -48,22 +48,26 @@ impl Volume {
             && self.is_buffered()
             // The system would end the process by SIGXFSZ.
             && offset + bytes <= file_size_limit()
-            && appends.passes_cache(self.ends(), offset, bytes, step_bytes, || self.shared.length());
+            && appends.passes_cache(self.ends(), offset, bytes, step_bytes);
         let Some(cache) = self.cache_for_io()?.filter(|_| passes_cache) else { return Ok(0) };
-        // A failure of this resize has the same effect as one of the write: the way in steps reports it.
-        let cut = || {
-            let size_bytes = cache.size_bytes();
-            if Appends::has_refused_part(size_bytes, offset + bytes, self.shared.length()) {
-                let _ = self.source().resize(size_bytes);
-            }
-        };
-        let appended = cache.append(buffer, offset, cut);
+        let appended = cache.append(buffer, offset, |start, written| {
+            self.cut_refused(cache.size_bytes(), start, written);
+        });
         // The end may have moved despite an error.
         let size_bytes = cache.size_bytes();
         if size_bytes > offset {
             self.set_size(size_bytes);
         }
         appended.map_err(|error| self.uncached(Op::Write, offset, bytes, error))
+    }
+
+    /// Removes the part of a refused write, `written` bytes from `offset` on, that the file may have past the end of
+    /// the volume.
+    pub(super) fn cut_refused(&self, size_bytes: u64, offset: u64, written: u64) {
+        if Appends::has_refused_part(size_bytes, offset, written, self.shared.length()) {
+            // A failure has the same effect as one of the write, which its caller reports.
+            let _ = self.source().resize(size_bytes);
+        }
     }
 
     /// Extends the volume to `size_bytes`, if it is shorter.

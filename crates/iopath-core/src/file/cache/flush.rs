@@ -114,6 +114,18 @@ impl PageCache {
         self.flushes.lost = None;
     }
 
+    /// The device has bytes of `unflushed` that were written before this cache existed, and are not flushed. An earlier
+    /// flush of them has failed with `lost`, if it is an error.
+    pub fn handle_earlier_writes(&mut self, unflushed: PageRange, lost: Option<IoError>) {
+        if !unflushed.is_empty() {
+            let flushed_by = self.flushes.end_write();
+            self.flushes.pages_leave(unflushed, flushed_by);
+        }
+        if let Some(error) = lost {
+            self.flushes.lose(error);
+        }
+    }
+
     /// Does the same as [`PageCache::write_back`], for a direct I/O whose range has `pages_owed` pages to write.
     pub(super) fn write_back_for(&mut self, direct: usize, range: PageRange, pages_owed: u64) {
         assert!(pages_owed > 0, "no page of {range} is to be written back");

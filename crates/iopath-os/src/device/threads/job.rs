@@ -150,8 +150,11 @@ pub(crate) fn transfer_now(
     execute(file, block, &mut transfer, segments, &mut iovecs, &mut 0)
 }
 
-/// Flushes a file in the calling thread, and blocks.
-pub(crate) fn flush_now(file: &File) -> Result<(), IoError> {
+/// Flushes a file in the calling thread, and blocks: its bytes, and what is needed to find them.
+///
+/// # Errors
+/// The error of the system. Bytes that were written since the last flush may be lost.
+pub fn flush_now(file: &File) -> Result<(), IoError> {
     let mut transfer =
         Transfer::new(&Io::<Segment>::new(Tag::from_bits(0), Op::Flush, Extent::EMPTY, &[]), 0);
     execute(file, 1, &mut transfer, &[], &mut [], &mut 0)

@@ -1,0 +1,220 @@
+//! A new file while its page cache is not open: a thread writes and flushes it by system calls of its own, as the crate
+//! `iopath` does. Other calls wait for that thread, and the first one that needs the cache opens it.
+
+use iopath_core::volume::{Appends, NewFile};
+use iopath_core::{Duration, Extent, Instant, IoError, Op};
+
+use super::call::{Call, Kind, Stage};
+use super::Volume;
+use crate::contents::NO_QUEUE;
+use crate::scenario::{Do, Fine};
+
+/// A new file without a page cache.
+#[derive(Debug, Default)]
+pub(super) struct WithoutCache {
+    file: NewFile,
+    /// The calls that wait for the thread that uses it.
+    waiting: Vec<(Do, Fine)>,
+}
+
+/// A system call of a thread.
+#[derive(Debug)]
+pub(super) enum Plain {
+    Write {
+        /// The action of the program.
+        what: Do,
+        fine: Fine,
+        /// The event at which it began.
+        event: u64,
+        /// The bytes that the file has taken, and the result.
+        written: Option<(u64, Result<(), IoError>)>,
+    },
+    Flush,
+}
+
+impl Volume {
+    /// The volume is opened: whether it can do without its page cache.
+    pub(super) fn open_new_file(&mut self) {
+        let is_new = self.is_plain_file() && self.size_bytes == 0 && self.outsider.is_none();
+        let has_steps = self.end.as_ref().is_some_and(|end| end.plan.step_bytes.is_some());
+        let can_do_without = is_new && has_steps && self.own.is_some();
+        self.without_cache = can_do_without.then(WithoutCache::default);
+    }
+
+    /// Begins the call of an action on a new file. Returns `false` if the page cache is open now.
+    pub(super) fn begin_plain(&mut self, what: &Do, fine: Fine, now: Instant) -> bool {
+        let is_busy = self.calls_in_progress() > 0;
+        let Some(without) = &mut self.without_cache else { return false };
+        if matches!(what, Do::GrowOutside { .. } | Do::SetBudget { .. }) {
+            // No call of the program.
+            return false;
+        }
+        if is_busy {
+            without.waiting.push((what.clone(), fine));
+            return true;
+        }
+        match *what {
+            Do::Flush { .. } => {
+                self.end_mut().appended_bytes = 0;
+                self.add(Kind::Plain(Plain::Flush), 0, 0, "plain flush", now);
+                return true;
+            }
+            Do::Append { hold, is_direct: false, .. } | Do::Write { hold, .. } => {
+                if let Some((offset, bytes)) = self.plain_range(what, fine) {
+                    self.begin_plain_write(what, fine, offset, bytes, hold, now);
+                    return true;
+                }
+            }
+            _ => {}
+        }
+        self.open_cache(now);
+        false
+    }
+
+    /// The range of a write, if a plain write may execute it.
+    fn plain_range(&mut self, what: &Do, fine: Fine) -> Option<(u64, u64)> {
+        let (offset, bytes) = match *what {
+            Do::Append { back, gap, len, .. } => {
+                let offset = (self.size_bytes.saturating_sub(back * 64) + gap * 64).min(self.plan.bytes);
+                let left_out = u64::from(fine.start) + u64::from(fine.end);
+                (offset + u64::from(fine.start), (len * 64).saturating_sub(left_out).max(1))
+            }
+            Do::Write { at, len, .. } => self.range(at, len, fine),
+            _ => unreachable!("{what:?} is no write"),
+        };
+        let size_bytes = self.size_bytes;
+        let end = self.end_mut();
+        let written = Appends { bytes: end.appended_bytes };
+        let step_bytes = end.plan.step_bytes.expect("of a new file");
+        let is_accepted = NewFile::accepts(size_bytes, offset, bytes, written, step_bytes)
+            && offset + bytes <= end.plan.limit_bytes;
+        (is_accepted && bytes > 0 && self.may_bypass_queue()).then_some((offset, bytes))
+    }
+
+    fn begin_plain_write(
+        &mut self,
+        what: &Do,
+        fine: Fine,
+        offset: u64,
+        bytes: u64,
+        hold: Duration,
+        now: Instant,
+    ) {
+        let event = self.tick();
+        let write = Plain::Write { what: what.clone(), fine, event, written: None };
+        self.add(Kind::Plain(write), offset, bytes, "plain write", now);
+        let index = self.calls.iter().position(Option::is_some).expect("the only call");
+        let token = self.call(index).token;
+        let range = offset..offset + bytes;
+        self.contents.begin_write(&range, token, event, NO_QUEUE);
+        self.without().file.handle_write(range);
+        let end = self.end_mut();
+        (end.owner, end.asked_bytes) = (Some(index), end.asked_bytes.max(offset + bytes));
+        if self.plan.writes_early {
+            let written = self.execute_plain(index);
+            debug_assert!(written.0 <= bytes, "more than the write has");
+        }
+        self.call(index).stage = Stage::Appending { until: now + self.plan.latency + hold };
+    }
+
+    fn without(&mut self) -> &mut WithoutCache {
+        self.without_cache.as_mut().expect("of a new file")
+    }
+
+    fn execute_plain(&mut self, index: usize) -> (u64, Result<(), IoError>) {
+        let Call { offset, bytes, token, .. } = *self.call(index);
+        let written = self.write_plainly(offset, bytes as usize, token);
+        self.plain_of(index, |_, _, _, there| *there = Some(written));
+        written
+    }
+
+    fn plain_of<R>(
+        &mut self,
+        index: usize,
+        act: impl FnOnce(&Do, Fine, u64, &mut Option<(u64, Result<(), IoError>)>) -> R,
+    ) -> R {
+        let Kind::Plain(Plain::Write { what, fine, event, written }) = &mut self.call(index).kind else {
+            unreachable!("a plain write")
+        };
+        act(what, *fine, *event, written)
+    }
+
+    /// Begins a flush that the thread executes.
+    pub(super) fn step_plain(&mut self, index: usize, now: Instant) {
+        self.call(index).stage = Stage::AtDevice;
+        self.begin_own(index, None, Op::Flush, Extent::EMPTY, &[], now);
+    }
+
+    /// A plain write has ended.
+    pub(super) fn end_plain_write(&mut self, index: usize, now: Instant) {
+        let Call { offset, bytes, .. } = *self.call(index);
+        let (what, fine, event, written) =
+            self.plain_of(index, |what, fine, event, written| (what.clone(), fine, event, *written));
+        let (moved, result) = written.unwrap_or_else(|| self.execute_plain(index));
+        let end = offset + bytes;
+        let clock = self.tick();
+        self.contents.end_write(&(offset..end), event, clock, result.is_ok(), false);
+        if result.is_ok() {
+            self.end_mut().appended_bytes += bytes;
+            if end > self.size_bytes {
+                self.end_mut().settled_bytes = end;
+                self.move_end(end);
+            }
+        } else {
+            self.cut_refused(offset, moved);
+        }
+        self.end_mut().owner = None;
+        self.finish(index, result.is_ok(), now);
+        if result.is_err() {
+            // The way through the page cache reports the error.
+            self.open_cache(now);
+            self.begin(&what, fine, now);
+        } else if matches!(what, Do::Append { forced: true, .. }) {
+            self.begin(&Do::Flush { queue: 0 }, Fine::NONE, now);
+        }
+        self.begin_waiting(now);
+    }
+
+    /// A flush that a thread has executed has ended.
+    pub(super) fn end_plain_flush(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
+        let flushed = self.without().file.handle_flush(result);
+        self.end(index, flushed, now);
+        self.begin_waiting(now);
+    }
+
+    /// Begins the calls that have waited for the thread.
+    fn begin_waiting(&mut self, now: Instant) {
+        let waiting = self.without_cache.as_mut().map(|without| std::mem::take(&mut without.waiting));
+        for (what, fine) in waiting.into_iter().flatten() {
+            // Two threads need the page cache.
+            self.open_cache(now);
+            self.begin(&what, fine, now);
+        }
+    }
+
+    /// Opens the page cache, unless it is.
+    pub(super) fn open_cache(&mut self, now: Instant) {
+        if self.calls_in_progress() > 0 {
+            return;
+        }
+        let Some(WithoutCache { file, waiting }) = self.without_cache.take() else { return };
+        assert!(waiting.is_empty(), "rule 8: calls wait for a thread that has ended: {waiting:?}");
+        self.log(now, 0, "open cache", 0, self.size_bytes);
+        let (unflushed, lost) = file.into_parts();
+        let cache = self.plan.cache.expect("of a page cache");
+        let mut path = self.new_path(&cache);
+        path.handle_earlier_writes(unflushed, lost);
+        self.path = Some(path);
+    }
+
+    /// The program accepts the loss of bytes.
+    pub(super) fn accept_loss(&mut self) {
+        if let Some(without) = &mut self.without_cache {
+            without.file.accept_loss();
+        }
+        if let Some(path) = &mut self.path {
+            path.accept_loss();
+            self.contents.accept_loss();
+        }
+    }
+}
