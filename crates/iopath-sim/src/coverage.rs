@@ -67,6 +67,10 @@ states! {
     is_appending,
     /// past the queue: a call executes a write or flush of the cache
     has_own,
+    /// new file: bytes are not flushed
+    is_new_unflushed,
+    /// new file: bytes lost
+    is_new_lost,
     /// mapper: the file is being resized
     is_resizing,
     /// mapper: a task waits for another engine

@@ -10,7 +10,7 @@ use crate::random::Random;
 pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Action>) {
     let random = &mut Random::new(seed ^ 0x04E3_F11E_0F0F_0005);
     for (volume, plan) in volumes.iter_mut().enumerate() {
-        if !can_be_new(plan) || random.one_in(2) {
+        if !can_be_new(plan) || random.one_in(4) {
             continue;
         }
         plan.extras.first_bytes = Some(0);

@@ -30,8 +30,7 @@ impl Volume {
         let appends = Appends { bytes: end.appended_bytes };
         end.appended_bytes += bytes;
         let (step_bytes, limit_bytes) = (end.plan.step_bytes, end.plan.limit_bytes);
-        let passes_cache = step_bytes
-            .is_some_and(|step| appends.passes_cache(ends, offset, bytes, step))
+        let passes_cache = step_bytes.is_some_and(|step| appends.passes_cache(ends, offset, bytes, step))
             && self.path.is_some()
             && offset + bytes <= limit_bytes;
         if !passes_cache || !self.may_bypass_queue() {

@@ -54,6 +54,8 @@ impl Volume {
             waits_for_frame: waits(Call::waits_for_frame),
             is_appending: waits(Call::is_appending),
             has_own: self.own.as_ref().is_some_and(|own| !own.is_idle()),
+            is_new_unflushed: self.new_file_parts().is_some_and(|(unflushed, _)| !unflushed.is_empty()),
+            is_new_lost: self.new_file_parts().is_some_and(|(_, lost)| lost.is_some()),
             is_resizing: self.is_resizing(),
             is_blocked: self.queues.iter().any(|queue| queue.device.device().is_blocked()),
         }

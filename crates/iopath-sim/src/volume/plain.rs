@@ -1,11 +1,13 @@
 //! A new file while its page cache is not open: a thread writes and flushes it by system calls of its own, as the crate
 //! `iopath` does. Other calls wait for that thread, and the first one that needs the cache opens it.
 
+use std::ops::Range;
+
 use iopath_core::volume::{Appends, NewFile};
 use iopath_core::{Duration, Extent, Instant, IoError, Op};
 
-use super::call::{Call, Kind, Stage};
 use super::Volume;
+use super::call::{Call, Kind, Stage};
 use crate::contents::NO_QUEUE;
 use crate::scenario::{Do, Fine};
 
@@ -39,6 +41,11 @@ impl Volume {
         let has_steps = self.end.as_ref().is_some_and(|end| end.plan.step_bytes.is_some());
         let can_do_without = is_new && has_steps && self.own.is_some();
         self.without_cache = can_do_without.then(WithoutCache::default);
+    }
+
+    /// What the page cache of a new file would have to know, if it were opened now.
+    pub(super) fn new_file_parts(&self) -> Option<(Range<u64>, Option<IoError>)> {
+        self.without_cache.as_ref().map(|without| without.file.clone().into_parts())
     }
 
     /// Begins the call of an action on a new file. Returns `false` if the page cache is open now.
