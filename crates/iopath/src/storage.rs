@@ -22,7 +22,7 @@ use iopath_core::{Limits, QueueConfig};
 #[cfg(feature = "mapped")]
 use iopath_os::FileMap;
 use iopath_os::target::{FileId, FileLock, Kind, Target};
-use iopath_os::{BufferPool, Engine, Fallback, Faults, Lazy, RealDevice, Runner, WriteBackError};
+use iopath_os::{BufferPool, Engine, Fallback, Faults, Lazy, RealDevice, Runner, Tail, WriteBackError};
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -214,6 +214,11 @@ impl Storage {
     /// The file, if plain system calls can read it and no faults are injected.
     pub(crate) fn plain_file(&self) -> Option<Arc<File>> {
         self.source.file().filter(|_| self.faults.is_none()).cloned()
+    }
+
+    /// Access to the bytes after the last whole block, for a device that cannot write them.
+    pub(crate) fn tail(&self) -> Result<Option<Box<dyn Tail>>, OpenError> {
+        if self.options.write && !self.writes_last_block { self.source.tail() } else { Ok(None) }
     }
 
     /// The receiver of failures of write-back, if there is one.

@@ -9,6 +9,7 @@ mod direct;
 mod directory;
 mod elevator;
 mod extend;
+mod lazy_cache;
 mod lock;
 mod new_file;
 #[cfg(any(feature = "mapped", feature = "stripe"))]
@@ -143,7 +144,8 @@ impl Volume {
     /// If the process has opened a volume with the same [`Options::engine`] and depth on the device before, a volume
     /// with a page cache opens its cache at the first I/O, and its engine at the first I/O that needs one: a read of a
     /// few pages does not. An error is then that of the I/O ([`ErrorKind::Cache`]). [`Volume::warm`] opens the cache.
-    /// With [`Engine::Uring`](crate::Engine::Uring) and without a context, both open with the volume.
+    /// With [`Engine::Uring`](crate::Engine::Uring) and without a context, both open with the volume. An empty file
+    /// with [`Options::extend`] does without a cache while one thread only appends to it, overwrites and flushes.
     ///
     /// The facts of a filesystem and its disk ([`Facts::target`]) are up to five seconds old.
     ///
@@ -259,7 +261,7 @@ impl Volume {
             target,
         };
         let bounce = match storage.options.unaligned {
-            Unaligned::Bounce => Some(Bounce::new(cache::tail(&storage)?)),
+            Unaligned::Bounce => Some(Bounce::new(storage.tail()?)),
             Unaligned::Refuse | Unaligned::Buffered => None,
         };
         let shape = route::shape_of(&storage, &facts);
@@ -532,45 +534,6 @@ impl Volume {
     /// Whether a read may end at the end of the volume instead of the end of its range.
     pub(crate) fn cuts_off_at_end(&self) -> bool {
         self.shape().cuts_off_at_end
-    }
-
-    /// Whether there is a page cache, open or not.
-    pub(crate) fn has_cache(&self) -> bool {
-        self.shared.cache.is_some()
-    }
-
-    /// The page cache, if it is open: always in a batch, which opens it.
-    #[inline]
-    pub(crate) fn cache_if_any(&self) -> Option<&Buffered> {
-        self.shared.cache.as_ref().and_then(LazyCache::get)
-    }
-
-    /// The page cache, if there is one. The first I/O opens it, if the volume did not.
-    ///
-    /// # Errors
-    /// It cannot be opened.
-    #[inline]
-    pub(crate) fn cache_or_open(&self) -> Result<Option<&Buffered>, OpenError> {
-        let Some(lazy) = &self.shared.cache else { return Ok(None) };
-        match lazy.get() {
-            Some(cache) => Ok(Some(cache)),
-            None => self.open_cache(lazy).map(Some),
-        }
-    }
-
-    /// Does the same as [`Volume::cache_or_open`], with the error of an I/O.
-    #[inline]
-    pub(crate) fn cache_for_io(&self) -> Result<Option<&Buffered>> {
-        self.cache_or_open()
-            .map_err(|error| self.error(ErrorKind::Cache).because(Cause::Open(Box::new(error))))
-    }
-
-    #[cold]
-    fn open_cache<'a>(&'a self, lazy: &'a LazyCache) -> Result<&'a Buffered, OpenError> {
-        let cache = lazy.get_or_open(self.storage(), &self.shared.facts, || self.size_bytes())?;
-        // The elevator may have changed while the cache was opened.
-        self.tune_cache();
-        Ok(cache)
     }
 
     /// Whether reads and writes go through the page cache.

@@ -77,11 +77,13 @@ fn a_journal_that_is_written_flushed_and_removed_has_no_page_cache() {
     check_file(&path, &model);
 }
 
+type CallOf<'a> = dyn Fn(&Volume, &mut Vec<u8>) + 'a;
+
 #[test]
 fn every_call_that_needs_the_page_cache_finds_the_bytes_of_plain_writes() {
     let Some(place) = Place::new() else { return };
     let data = filled(1 << 20, 2);
-    let calls: &[(&str, &dyn Fn(&Volume, &mut Vec<u8>))] = &[
+    let calls: &[(&str, &CallOf)] = &[
         ("read", &|volume, model| check_volume(volume, model, "a read")),
         ("borrow", &|volume, model| {
             let bytes: Vec<u8> = volume.borrow(5, 5000).unwrap().slices().flatten().copied().collect();

@@ -74,8 +74,8 @@ impl Appends {
     /// The largest append that is written past the cache. A larger one amortizes the resize of the file.
     pub const BYTES_MAX: u64 = 64 << 10;
 
-    /// Whether a further write of `bytes` bytes is written past the cache: a small one, unless the writes since the last
-    /// flush exceed a step.
+    /// Whether a further write of `bytes` bytes is written past the cache: a small one, unless the writes since the
+    /// last flush exceed a step.
     pub(super) const fn has_room(self, bytes: u64, step_bytes: u64) -> bool {
         bytes <= Self::BYTES_MAX && self.bytes.saturating_add(bytes) <= step_bytes
     }

@@ -8,9 +8,9 @@ use iopath_core::cache::{DirectTag, Forced, Frame, Outcome};
 use iopath_core::volume::{BouncedRead, BouncedWrite, LockKind, Ticket};
 use iopath_core::{Duration, Instant, IoError, Op};
 
-use super::plain::Plain;
 use super::request::{Move, Sweep};
 use crate::arena::{Arena, Span};
+use crate::scenario::{Do, Fine};
 
 /// A call in progress.
 #[derive(Debug)]
@@ -79,6 +79,21 @@ pub(super) enum Kind {
     },
     /// A call that moves the end of a volume that writes extend.
     Move(Move),
+}
+
+/// A system call on a new file without a page cache.
+#[derive(Debug)]
+pub(super) enum Plain {
+    Write {
+        /// The action of the program.
+        what: Do,
+        fine: Fine,
+        /// The event at which it began.
+        event: u64,
+        /// The bytes that the file has taken, and the result.
+        written: Option<(u64, Result<(), IoError>)>,
+    },
+    Flush,
 }
 
 /// An append in progress.

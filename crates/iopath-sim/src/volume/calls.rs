@@ -7,8 +7,7 @@ use iopath_core::buffered::{ReadNext, ReadStep, TakeStep};
 use iopath_core::cache::{Frame, Outcome};
 use iopath_core::{Duration, Instant, IoError, Op, PageRange};
 
-use super::call::{Call, Kind, Stage};
-use super::plain::Plain;
+use super::call::{Call, Kind, Plain, Stage};
 use super::request::Direct;
 use super::{PAGE, Volume};
 use crate::contents::{ANY, CACHED, NO_QUEUE, Reader, fill};

@@ -7,7 +7,7 @@ use iopath_core::volume::{Appends, NewFile};
 use iopath_core::{Duration, Extent, Instant, IoError, Op};
 
 use super::Volume;
-use super::call::{Call, Kind, Stage};
+use super::call::{Call, Kind, Plain, Stage};
 use crate::contents::NO_QUEUE;
 use crate::scenario::{Do, Fine};
 
@@ -17,21 +17,6 @@ pub(super) struct WithoutCache {
     file: NewFile,
     /// The calls that wait for the thread that uses it.
     waiting: Vec<(Do, Fine)>,
-}
-
-/// A system call of a thread.
-#[derive(Debug)]
-pub(super) enum Plain {
-    Write {
-        /// The action of the program.
-        what: Do,
-        fine: Fine,
-        /// The event at which it began.
-        event: u64,
-        /// The bytes that the file has taken, and the result.
-        written: Option<(u64, Result<(), IoError>)>,
-    },
-    Flush,
 }
 
 impl Volume {

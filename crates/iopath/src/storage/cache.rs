@@ -11,7 +11,7 @@ use crate::options::{Options, Readahead};
 use iopath_core::QueueConfig;
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
-use iopath_os::{Buffered, BufferedConfig, Fallback, Tail};
+use iopath_os::{Buffered, BufferedConfig, Fallback};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// The largest page.
@@ -151,8 +151,8 @@ impl Drop for VolumeCache {
     }
 }
 
-/// Opens the cache of a volume of this size with the options of the source. With `later`, its engine may be opened at the
-/// first request.
+/// Opens the cache of a volume of this size with the options of the source. With `later`, its engine may be opened at
+/// the first request.
 pub(crate) fn open(
     storage: &Storage,
     size_bytes: u64,
@@ -220,7 +220,7 @@ fn config(storage: &Storage, size_bytes: u64) -> Result<BufferedConfig, OpenErro
         size_bytes,
         block_bytes: limits.logical_block_bytes,
         writes_last_block: storage.writes_last_block,
-        tail: tail(storage)?,
+        tail: storage.tail()?,
         demand: None,
     })
 }
@@ -241,9 +241,4 @@ fn page_bytes(options: &Options, block_bytes: u32) -> Result<u32, OpenError> {
         return Ok(page_bytes);
     }
     Err(OpenError::PageSize { page_bytes, min_bytes, max_bytes: PAGE_BYTES_MAX })
-}
-
-/// Access to the bytes after the last whole block, for a device that cannot write them.
-pub(crate) fn tail(storage: &Storage) -> Result<Option<Box<dyn Tail>>, OpenError> {
-    if storage.options.write && !storage.writes_last_block { storage.source.tail() } else { Ok(None) }
 }

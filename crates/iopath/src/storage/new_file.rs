@@ -2,7 +2,7 @@
 
 use super::Storage;
 use crate::error::OpenError;
-use crate::options::IoMode;
+use crate::options::{IoMode, Options};
 use iopath_core::IoError;
 use iopath_core::volume::{self, Appends};
 use iopath_os::{Tail, WriteStopped, file_size_limit, flush_now};
@@ -18,22 +18,15 @@ pub(crate) struct NewFile {
     tail: Box<dyn Tail>,
 }
 
-/// The end of a plain write.
-#[derive(Debug)]
-pub(crate) enum Written {
-    /// The file has all bytes.
-    All,
-    /// The file has a first part.
-    Part(WriteStopped),
-}
-
 impl NewFile {
     /// The new file of a volume. `None`: the volume needs its page cache from the first write on.
     pub(crate) fn of(storage: &Storage) -> Result<Option<Self>, OpenError> {
-        let is_new = storage.target.size_bytes == 0 && storage.options.extend && storage.extends_in_steps;
-        let file = storage.plain_file().filter(|_| is_new && storage.options.mode == IoMode::Buffered);
-        let Some(file) = file else { return Ok(None) };
-        Ok(super::cache::tail(storage)?.map(|tail| Self { writes: volume::NewFile::default(), file, tail }))
+        let Options { extend, mode, .. } = storage.options;
+        let is_new = storage.target.size_bytes == 0 && extend && storage.extends_in_steps;
+        let Some(file) = storage.plain_file().filter(|_| is_new && mode == IoMode::Buffered) else {
+            return Ok(None);
+        };
+        Ok(storage.tail()?.map(|tail| Self { writes: volume::NewFile::default(), file, tail }))
     }
 
     /// Writes `buffer` at `offset`. `None`: the write needs the page cache. `written` counts the writes since the last
@@ -45,7 +38,7 @@ impl NewFile {
         size_bytes: u64,
         written: Appends,
         storage: &Storage,
-    ) -> Option<Written> {
+    ) -> Option<Result<(), WriteStopped>> {
         let bytes = buffer.len() as u64;
         let step_bytes = storage.options.extend_step_bytes;
         let is_accepted = volume::NewFile::accepts(size_bytes, offset, bytes, written, step_bytes)
@@ -56,7 +49,7 @@ impl NewFile {
             return None;
         }
         self.writes.handle_write(offset..offset + bytes);
-        Some(self.tail.write_all_at(buffer, offset).map_or_else(Written::Part, |()| Written::All))
+        Some(self.tail.write_all_at(buffer, offset))
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), IoError> {

@@ -4,19 +4,13 @@
 use super::Volume;
 use crate::error::Result;
 use crate::storage::cache::LazyCache;
-use crate::storage::new_file::{NewFile, Written};
+use crate::storage::new_file::NewFile;
 use iopath_core::Op;
 use iopath_core::volume::Appends;
 use iopath_os::WriteBackError;
 use std::sync::atomic::Ordering;
 
 impl Volume {
-    /// The page cache, if it is not open.
-    #[inline]
-    pub(super) fn unopened_cache(&self) -> Option<&LazyCache> {
-        self.shared.cache.as_ref().filter(|lazy| lazy.get().is_none())
-    }
-
     /// Calls `act` with the new file, if it has no page cache yet.
     pub(super) fn of_new_file<R>(&self, act: impl FnOnce(&mut NewFile) -> R) -> Option<R> {
         self.unopened_cache()?.new_file(act)
@@ -31,14 +25,14 @@ impl Volume {
             let size_bytes = self.size_bytes();
             let written = Appends { bytes: self.shared.appended.load(Ordering::Relaxed) };
             match file.write(buffer, offset, size_bytes, written, self.storage())? {
-                Written::All => {
+                Ok(()) => {
                     self.shared.appended.fetch_add(bytes, Ordering::Relaxed);
                     if offset + bytes > size_bytes {
                         self.set_size(offset + bytes);
                     }
                     Some(())
                 }
-                Written::Part(stopped) => {
+                Err(stopped) => {
                     self.cut_refused(size_bytes, offset, stopped.written as u64);
                     // The way through the page cache reports the error.
                     None
