@@ -13,6 +13,10 @@ use thiserror::Error;
 /// The minimum length of a region on huge pages: the size of a huge page on x86-64, and on arm64 with 4 KiB pages.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// The part of a region on small pages, if the rest is on huge pages: at most a quarter of the memory in use is then
+/// not needed.
+const SMALL_PAGES_BYTES: usize = 4 * HUGE_PAGE_BYTES;
+
 /// From this length on, a region for transfers takes a whole huge page.
 const HUGE_FROM: usize = 256 << 10;
 
@@ -121,11 +125,20 @@ impl AlignedBuf {
         Ok(region)
     }
 
-    /// Same as [`AlignedBuf::sparse`], on small pages: a huge page takes memory as a whole, and releases it as a whole.
-    pub(crate) fn sparse_on_small_pages(len: usize) -> Result<Self, NoMemory> {
+    /// Same as [`AlignedBuf::sparse`], for memory that is used from its start on, and released in parts. The first
+    /// [`SMALL_PAGES_BYTES`] are on small pages, so that little use takes little memory. The rest is on huge pages:
+    /// their first use takes a fraction of the time. The kernel gets a part of a huge page that was released at once
+    /// with the last part of it, or when it lacks memory.
+    pub(crate) fn sparse_in_parts(len: usize) -> Result<Self, NoMemory> {
         let region = Self::sparse(len)?;
+        let (start, small) = (region.start.as_ptr(), region.taken.min(SMALL_PAGES_BYTES));
         // SAFETY: the region was just mapped, and this value owns it.
-        unsafe { system::refuse_huge(region.start.as_ptr(), region.taken) };
+        unsafe {
+            system::refuse_huge(start, small);
+            if small < region.taken {
+                system::advise_huge(start.add(small), region.taken - small);
+            }
+        }
         Ok(region)
     }
 

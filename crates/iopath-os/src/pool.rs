@@ -161,7 +161,7 @@ impl BufferPool {
         let memory = match registration {
             // The first use of a huge page populates it.
             Registration::OnFirstUse if bytes < HUGE_PAGE_BYTES => AlignedBuf::new(bytes)?,
-            Registration::Never => AlignedBuf::sparse_on_small_pages(bytes)?,
+            Registration::Never => AlignedBuf::sparse_in_parts(bytes)?,
             _ => AlignedBuf::for_transfers(bytes)?,
         };
         // After the memory, which the system refuses if it is too much: the list of such a count is long, too.
