@@ -29,7 +29,7 @@ const ROWS: &[Row] = &[
     Row { name: "cold, 5,000 random reads", on: Content::ReadOnly, run: cold_reads },
     Row { name: "warm, 100,000 random reads", on: Content::ReadOnly, run: warm_reads },
     Row { name: "warm scan of 200,000 rows", on: Content::ReadOnly, run: warm_scan },
-    Row { name: "open, read a row, close: 50 times", on: Content::ReadOnly, run: reopen },
+    Row { name: "open, read a row, close: 500 times", on: Content::ReadOnly, run: reopen },
 ];
 
 fn main() {
@@ -158,7 +158,7 @@ fn warm_scan(meter: &mut Meter, path: &Path, side: Side) {
 }
 
 fn reopen(_: &mut Meter, path: &Path, side: Side) {
-    for _ in 0..50 {
+    for _ in 0..500 {
         read(&open(path, side), 1);
     }
 }

@@ -37,7 +37,8 @@ pub(crate) struct FileSource {
 
 impl FileSource {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
-        let created = options.create_bytes.map(|bytes| create(path, bytes, options)).transpose()?;
+        let missing_bytes = options.create_bytes.filter(|bytes| options.create_new || !has(path, *bytes));
+        let created = missing_bytes.map(|bytes| create(path, bytes, options)).transpose()?;
         let target = FILESYSTEMS.inspect(path)?;
         if target.kind == Kind::Directory {
             return Err(OpenError::Directory(target.path));
@@ -240,6 +241,11 @@ fn request_bytes_max(target: &Target) -> u64 {
 struct Created {
     file: File,
     id: FileId,
+}
+
+/// Whether there is a file of this length or more, or a target that is no regular file.
+fn has(path: &Path, bytes: u64) -> bool {
+    path.metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.len() >= bytes)
 }
 
 /// Creates the file or extends it. Never shortens it.
