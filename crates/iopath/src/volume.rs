@@ -129,6 +129,9 @@ struct VolumeShared {
     file_bytes: AtomicU64,
     /// Bytes of writes that have extended the volume since the last flush.
     appended: AtomicU64,
+    /// The length to which the system lets the process extend files, as it was at the first of these writes: the
+    /// question costs as much as a small write.
+    length_max: AtomicU64,
     /// Dropped after the page cache, whose pages are kept if the volume alone could write.
     _writer: Option<Writer>,
     /// Dropped after the page cache, which writes to the file when it is dropped.
@@ -283,6 +286,7 @@ impl Volume {
             resizing,
             file_bytes,
             appended: AtomicU64::new(0),
+            length_max: AtomicU64::new(0),
             _writer: writer,
             _cached: cached,
             locks: Mutex::new(locks),

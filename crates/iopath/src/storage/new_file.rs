@@ -5,7 +5,7 @@ use crate::error::OpenError;
 use crate::options::{IoMode, Options};
 use iopath_core::IoError;
 use iopath_core::volume::{self, Appends};
-use iopath_os::{Tail, WriteStopped, file_size_limit, flush_now};
+use iopath_os::{Tail, WriteStopped, flush_now};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ impl NewFile {
     }
 
     /// Writes `buffer` at `offset`. `None`: the write needs the page cache. `written` counts the writes since the last
-    /// flush.
+    /// flush; the system lets the process extend the file to `length_max` bytes.
     pub(crate) fn write(
         &mut self,
         buffer: &[u8],
         offset: u64,
         size_bytes: u64,
-        written: Appends,
+        (written, length_max): (Appends, u64),
         storage: &Storage,
     ) -> Option<Result<(), WriteStopped>> {
         let bytes = buffer.len() as u64;
@@ -44,7 +44,7 @@ impl NewFile {
         let is_accepted = volume::NewFile::accepts(size_bytes, offset, bytes, written, step_bytes)
             && !storage.tuning.has_elevator()
             // The system would end the process by SIGXFSZ.
-            && offset + bytes <= file_size_limit();
+            && offset + bytes <= length_max;
         if !is_accepted {
             return None;
         }

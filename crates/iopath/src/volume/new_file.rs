@@ -6,7 +6,6 @@ use crate::error::Result;
 use crate::storage::cache::LazyCache;
 use crate::storage::new_file::NewFile;
 use iopath_core::Op;
-use iopath_core::volume::Appends;
 use iopath_os::WriteBackError;
 use std::sync::atomic::Ordering;
 
@@ -23,8 +22,7 @@ impl Volume {
         let write = |file: &mut NewFile| {
             let bytes = buffer.len() as u64;
             let size_bytes = self.size_bytes();
-            let written = Appends { bytes: self.shared.appended.load(Ordering::Relaxed) };
-            match file.write(buffer, offset, size_bytes, written, self.storage())? {
+            match file.write(buffer, offset, size_bytes, self.appends(), self.storage())? {
                 Ok(()) => {
                     self.shared.appended.fetch_add(bytes, Ordering::Relaxed);
                     if offset + bytes > size_bytes {
