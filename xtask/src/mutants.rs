@@ -20,7 +20,7 @@ use table::Row;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only the mutants whose name contains this; the table in docs/simulator.md stays
+    /// Only the mutants whose name contains this; the other rows in docs/simulator.md stay
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Time of the simulator for each mutant
@@ -37,6 +37,7 @@ pub(crate) struct Options {
 /// Runs the simulator on each mutant. Returns false if it did not find one.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut mutants = mutant::read_all()?;
+    let names: Vec<String> = mutants.iter().map(|mutant| mutant.name.clone()).collect();
     mutants.retain(|mutant| options.only.as_ref().is_none_or(|only| mutant.name.contains(only)));
     if mutants.is_empty() {
         let only = options.only.as_deref().unwrap_or_default();
@@ -64,8 +65,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         running = Some(start(mutant, program, seed, options.seconds));
     }
     rows.extend(running.map(ended).transpose()?);
-    if options.only.is_none() && !options.build_only {
-        table::write(&rows, options.seconds)?;
+    if !options.build_only {
+        table::write(&rows, &names, options.seconds)?;
     }
     Ok(rows.iter().all(|row| row.found.is_some()))
 }

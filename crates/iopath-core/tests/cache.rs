@@ -1,6 +1,7 @@
 //! The contract of the page cache, one guarantee per test, and its lock-free half under threads. `cache_model` checks
 //! the bytes against a model.
 
+mod cancelled;
 mod direct;
 mod room;
 mod streams;

@@ -1,5 +1,6 @@
 //! The result of a mutant: as a line, and as a row of the table in docs/simulator.md, between two markers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,6 +10,9 @@ use crate::workspace;
 const FILE: &str = "docs/simulator.md";
 const BEGIN: &str = "<!-- mutants: begin -->";
 const END: &str = "<!-- mutants: end -->";
+
+/// The last cells of a mutant that was not found.
+const NOT_FOUND: &str = "| not found | – |  |";
 
 /// The longest message in a row, in characters.
 const MESSAGE_MAX: usize = 100;
@@ -53,7 +57,7 @@ impl Row {
                 calls.map_or_else(|| "–".to_owned(), |count| count.to_string()),
                 failure.replace('|', "\\|"),
             ),
-            None => ("not found".to_owned(), "–".to_owned(), String::new()),
+            None => return format!("| `{name}` | {bug} | {rule} {NOT_FOUND}\n"),
         };
         format!("| `{name}` | {bug} | {rule} | {seconds} | {calls} | {failure} |\n")
     }
@@ -73,30 +77,32 @@ pub(super) fn found_of(output: &str, took: Duration) -> Found {
     Found { seconds: took.as_secs() + u64::from(took.subsec_nanos() > 0), calls, failure }
 }
 
-/// Replaces the table.
-pub(super) fn write(rows: &[Row], seconds: u64) -> Result<()> {
+/// Replaces the rows of these mutants in the table. The other rows stay, except those of no mutant in `names`.
+pub(super) fn write(rows: &[Row], names: &[String], seconds: u64) -> Result<()> {
     let path = workspace::root().join(FILE);
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {FILE}"))?;
-    let found = rows.iter().filter(|row| row.found.is_some()).count();
-    let mut table = format!(
-        "{found} of {} mutants found, at most {seconds} s each.\n\n\
-         | mutant | bug | rule | seconds | calls | the simulator reports |\n\
-         | --- | --- | --- | ---: | ---: | --- |\n",
-        rows.len()
-    );
-    for row in rows {
-        table.push_str(&row.cells());
-    }
-    let text =
-        replaced(&text, &table).with_context(|| format!("{FILE} has no lines `{BEGIN}` and `{END}`"))?;
+    let text = replaced(&text, rows, names, seconds)
+        .with_context(|| format!("{FILE} has no lines `{BEGIN}` and `{END}`"))?;
     std::fs::write(&path, text).with_context(|| format!("cannot write {FILE}"))
 }
 
-/// The text with the part between the markers replaced.
-fn replaced(text: &str, table: &str) -> Option<String> {
+/// The text with these rows in the table between the markers.
+fn replaced(text: &str, rows: &[Row], names: &[String], seconds: u64) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
+    let (old, after) = rest.split_once(END)?;
+    let named =
+        |line: &str| Some((line.strip_prefix("| `")?.split_once('`')?.0.to_owned(), format!("{line}\n")));
+    let mut lines: BTreeMap<String, String> = old.lines().filter_map(named).collect();
+    lines.extend(rows.iter().map(|row| (row.name.clone(), row.cells())));
+    lines.retain(|name, _| names.contains(name));
+    let found = lines.values().filter(|line| !line.contains(NOT_FOUND)).count();
+    let count = lines.len();
+    let table: String = lines.into_values().collect();
+    Some(format!(
+        "{before}{BEGIN}\n\n{found} of {count} mutants found, at most {seconds} s each.\n\n\
+         | mutant | bug | rule | seconds | calls | the simulator reports |\n\
+         | --- | --- | --- | ---: | ---: | --- |\n{table}\n{END}{after}"
+    ))
 }
 
 #[cfg(test)]
@@ -104,12 +110,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_replaces_the_text_between_the_markers() {
-        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let new = replaced(&text, "table\n").unwrap();
-        assert_eq!(new, format!("a\n{BEGIN}\n\ntable\n\n{END}\nb\n"));
-        assert_eq!(replaced(&new, "table\n").as_deref(), Some(&*new));
-        assert_eq!(replaced("no markers", "table"), None);
+    fn rows_replace_those_of_the_same_mutants_between_the_markers() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let row = |name: &str, found: Option<u64>| {
+            let found = found.map(|seconds| Found { seconds, calls: None, failure: "rule 1".into() });
+            Row { name: name.into(), bug: "Bug.".into(), rule: "1".into(), found }
+        };
+        let text = format!("x\n{BEGIN}\nold\n| `gone` | Bug. | 1 | 1 | – | rule 1 |\n{END}\ny\n");
+        let rows = [row("c", Some(7)), row("a", None)];
+        let new = replaced(&text, &rows, &names, 60).unwrap();
+        assert!(new.starts_with(&format!("x\n{BEGIN}\n\n1 of 2 mutants found, at most 60 s each.\n")));
+        let table = "| --- |\n| `a` | Bug. | 1 | not found | – |  |\n| `c` | Bug. | 1 | 7 | – | rule 1 |\n\n";
+        assert!(new.ends_with(&format!("{table}{END}\ny\n")), "{new}");
+        assert_eq!(replaced(&new, &rows, &names, 60).as_deref(), Some(&*new));
+
+        let newer = replaced(&new, &[row("a", Some(9)), row("b", Some(1))], &names, 60).unwrap();
+        assert!(newer.contains("3 of 3 mutants") && newer.contains("| `c` | Bug. | 1 | 7 |"), "{newer}");
+        assert!(newer.contains("| `a` | Bug. | 1 | 9 |"), "{newer}");
+        assert_eq!(replaced("no markers", &rows, &names, 60), None);
     }
 
     #[test]

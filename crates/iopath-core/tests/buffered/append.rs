@@ -107,7 +107,7 @@ fn a_refused_append_changes_nothing() {
         assert!(driver.path.begin_append(&mut write).is_some());
         // A reader waits for a page that is not there.
         driver.begin_read(END, 8);
-        driver.path.cancel_append(&mut write);
+        driver.path.cancel_append(&mut write, driver.now);
         let Outcome::Pinned(frame) = driver.wait(8) else { panic!("the page of the end is cached") };
         driver.unpin(frame);
         assert_eq!(driver.path.geometry().size_bytes, END + 1);
@@ -131,7 +131,7 @@ fn no_append_begins_while_a_write_of_the_cache_is_in_flight() {
     let mut step = driver.path.take_pages(&mut write, 0).unwrap();
     if step == TakeStep::Fill {
         assert_eq!(driver.path.begin_append(&mut write), None);
-        driver.path.cancel_append(&mut write);
+        driver.path.cancel_append(&mut write, driver.now);
     }
     assert_eq!(driver.wait(7), Outcome::Done);
     if step == TakeStep::Wait {

@@ -78,7 +78,7 @@ fn pages_that_writers_fill_have_room_and_a_page_that_stays_clean_returns_it() {
         assert!(matches!(cache.begin_write(Page(page * 2), Part::Whole, 0), WriteStep::Into(_)));
     }
     assert_eq!(cache.begin_write(Page(999), Part::Whole, 4), WriteStep::Wait);
-    cache.abandon_write(held);
+    cache.abandon_write(held, NOW);
     assert_eq!(outcomes(&mut cache), [(4, Outcome::Retry)]);
 }
 

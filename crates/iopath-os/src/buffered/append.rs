@@ -47,7 +47,7 @@ impl Buffered {
             let (locked, outcome) = shared.wait(state, waiter)?;
             state = locked;
             if let Outcome::Writable(frame) = outcome {
-                state.path.abandon_write(frame);
+                state.path.abandon_write(frame, clock::now());
                 if state.path.cache().hot().unpin(frame) {
                     state.path.handle_unpinned();
                 }
@@ -97,7 +97,7 @@ impl CacheShared {
             state.path.end_append(write, now);
             self.publish_size(&mut state);
         } else {
-            state.path.cancel_append(write);
+            state.path.cancel_append(write, now);
         }
         state.advance(now);
         (state, end)

@@ -11,6 +11,7 @@ use iopath_core::{Extent, IoError, Op, SubmitError};
 
 use super::state::State;
 use super::waiter::{Command, RequestId, Role, Waiter};
+use crate::clock;
 use crate::election::{Polled, Sleep};
 
 /// Marks the tokens of commands among those of page I/Os, which have 32 bits.
@@ -151,7 +152,7 @@ impl State {
     /// Pins the page of a waiting writer instead of assigning it to the writer.
     fn pin(&mut self, outcome: Outcome) -> Outcome {
         if let Outcome::Writable(frame) = outcome {
-            self.path.abandon_write(frame);
+            self.path.abandon_write(frame, clock::now());
             return Outcome::Pinned(frame);
         }
         outcome

@@ -86,7 +86,7 @@ impl Volume {
         match outcome {
             None => return self.call(index).stage = Stage::Waiting,
             Some(Outcome::Writable(frame)) => {
-                self.path.as_mut().expect("of a page cache").abandon_write(frame);
+                self.path.as_mut().expect("of a page cache").abandon_write(frame, now);
                 self.unpin(frame);
             }
             Some(Outcome::Unwritable { source, .. }) => return self.end(index, Err(source), now),
@@ -203,7 +203,7 @@ impl Volume {
         if is_written {
             path.end_append(&mut append.write, now);
         } else {
-            path.cancel_append(&mut append.write);
+            path.cancel_append(&mut append.write, now);
         }
         let size_bytes = path.geometry().size_bytes;
         if let Some((held, event)) = held {

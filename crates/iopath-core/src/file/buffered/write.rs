@@ -275,7 +275,7 @@ impl<F: Frames> BufferedPath<F> {
         let is_saved = self.cache.failures().1 == write.failures;
         for piece in write.pieces.drain(..) {
             if is_saved {
-                self.cache.end_saved_write(piece.frame);
+                self.cache.end_saved_write(piece.frame, now);
             } else {
                 self.pause_owed += self.cache.end_write(piece.frame, now);
             }
@@ -284,17 +284,17 @@ impl<F: Frames> BufferedPath<F> {
 
     /// Releases the pages of an append that the caller has not filled, except for [`WritePiece::copy_from`]. They are
     /// as before the append, which has ended.
-    pub fn cancel_append(&mut self, write: &mut BufferedWrite) {
+    pub fn cancel_append(&mut self, write: &mut BufferedWrite, now: Instant) {
         for piece in write.pieces.drain(..) {
-            self.cache.cancel_write(piece.frame);
+            self.cache.cancel_write(piece.frame, now);
         }
         write.taken = write.bytes;
     }
 
     /// The writer of [`Outcome::Writable`] does not continue now. Its page is pinned until the writer unpins it and
     /// takes pages again. Other writers may write to the page meanwhile.
-    pub fn abandon_write(&mut self, frame: Frame) {
-        self.cache.abandon_write(frame);
+    pub fn abandon_write(&mut self, frame: Frame, now: Instant) {
+        self.cache.abandon_write(frame, now);
     }
 
     fn take_pause(&mut self) -> Option<Duration> {

@@ -63,10 +63,13 @@ impl Writeback {
     /// flight at a time. So older bytes never overwrite newer ones, even if the device or the path to it reorders
     /// writes.
     pub(super) fn holds_back(&self, page: Page, ios: &Slab<IoSlot>, directs: &Directs) -> bool {
+        self.is_writing_moved(page, ios) || directs.holds(page)
+    }
+
+    /// Whether `page`, which is dirty or held, has an earlier write in flight: from the frame that it had before.
+    pub(super) fn is_writing_moved(&self, page: Page, ios: &Slab<IoSlot>) -> bool {
         // Without orphans, each page being written is in the frame of that write and in no other frame.
-        let awaits_earlier =
-            self.orphans > 0 && ios.iter().any(|(_, io)| io.op == Op::Write && io.pages.contains(page));
-        awaits_earlier || directs.holds(page)
+        self.orphans > 0 && ios.iter().any(|(_, io)| io.op == Op::Write && io.pages.contains(page))
     }
 }
 

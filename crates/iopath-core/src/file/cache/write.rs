@@ -68,20 +68,20 @@ impl PageCache {
     ///
     /// # Panics
     /// If no write into the frame has begun: a bug of the caller.
-    pub fn end_saved_write(&mut self, frame: Frame) {
+    pub fn end_saved_write(&mut self, frame: Frame, now: Instant) {
         let flushed_by = self.flushes.end_write();
         let meta = self.unhold(frame);
         meta.is_ahead = false;
         meta.flushed_by = flushed_by;
         self.stats.appended += 1;
-        self.release_unchanged(frame);
+        self.release_unchanged(frame, now);
     }
 
     /// The writer leaves the frame unchanged. A page that was not cached before is absent again.
     ///
     /// # Panics
     /// If no write into the frame has begun: a bug of the caller.
-    pub fn cancel_write(&mut self, frame: Frame) {
+    pub fn cancel_write(&mut self, frame: Frame, now: Instant) {
         let is_new = self.unhold(frame).state == State::Filling;
         if is_new {
             // No reader can enter: the frame is not published.
@@ -94,7 +94,7 @@ impl PageCache {
             self.wake_starved();
             self.settle_room();
         } else {
-            self.release_unchanged(frame);
+            self.release_unchanged(frame, now);
         }
     }
 
@@ -138,10 +138,10 @@ impl PageCache {
     ///
     /// # Panics
     /// If no writer holds the frame: a bug of the caller.
-    pub fn abandon_write(&mut self, frame: Frame) {
+    pub fn abandon_write(&mut self, frame: Frame, now: Instant) {
         self.unhold(frame);
         self.hot.pin(frame.0);
-        self.release_unchanged(frame);
+        self.release_unchanged(frame, now);
     }
 
     /// The writer of a frame no longer holds it.
@@ -155,21 +155,27 @@ impl PageCache {
         meta
     }
 
-    /// Releases a frame that its writer no longer holds, and that becomes no more dirty than it was.
-    fn release_unchanged(&mut self, frame: Frame) {
+    /// Releases a frame that its writer no longer holds, with the bytes that it had before, or that the device has.
+    fn release_unchanged(&mut self, frame: Frame, now: Instant) {
         let Frame(frame) = frame;
-        let meta = self.meta(frame);
-        let page = meta.page;
-        match meta.state {
+        let Meta { page, state, .. } = *self.meta(frame);
+        match state {
             State::Filling | State::Clean => {
-                meta.state = State::Clean;
                 self.room.remove_pending();
-                self.enqueue_clean(frame);
+                if self.writeback.is_writing_moved(page, &self.ios) {
+                    // The page moved here from the frame whose write is in flight. If that fails, only this frame has
+                    // the bytes.
+                    self.become_dirty(frame, now);
+                } else {
+                    self.meta(frame).state = State::Clean;
+                    self.enqueue_clean(frame);
+                }
             }
             // It was dirty before the write, or a flush of the device has failed since.
             State::Dirty => self.enqueue_dirty(frame),
             state => unreachable!("a writer in a frame that is {state:?}"),
         }
+        self.hot.set_clean(self.unsaved == 0);
         self.publish(frame);
         self.writer_left(page);
         self.settle_room();
