@@ -125,10 +125,9 @@ impl AlignedBuf {
         Ok(region)
     }
 
-    /// Same as [`AlignedBuf::sparse`], for memory that is used from its start on, and released in parts. The first
-    /// [`SMALL_PAGES_BYTES`] are on small pages, so that little use takes little memory. The rest is on huge pages:
-    /// their first use takes a fraction of the time. The kernel gets a part of a huge page that was released at once
-    /// with the last part of it, or when it lacks memory.
+    /// Same as [`AlignedBuf::sparse`], for memory that is used from its start on, and may be released in parts. The
+    /// first [`SMALL_PAGES_BYTES`] are on small pages, so that little use takes little memory. The rest is on huge
+    /// pages until the first release: their first use takes a fraction of the time.
     pub(crate) fn sparse_in_parts(len: usize) -> Result<Self, NoMemory> {
         let region = Self::sparse(len)?;
         let (start, small) = (region.start.as_ptr(), region.taken.min(SMALL_PAGES_BYTES));
@@ -140,6 +139,14 @@ impl AlignedBuf {
             }
         }
         Ok(region)
+    }
+
+    /// No further part of the region gets huge pages. Those that it has stay: a released part of one leaves the
+    /// resident memory of the process at once, and the kernel gets it with the last part, or when it lacks memory.
+    /// Without this, the kernel would fill the released parts again (`khugepaged`).
+    pub(crate) fn refuse_huge(&self) {
+        // SAFETY: this value owns the region, and the advice changes no content.
+        unsafe { system::refuse_huge(self.start.as_ptr(), self.taken) };
     }
 
     /// Zeroes a range. A sparse region releases the memory of whole pages.

@@ -217,6 +217,11 @@ impl BufferPool {
         unsafe { self.shared.memory.release_part(self.start_of(first), count as usize * self.buffer_bytes()) }
     }
 
+    /// No further part of the pool gets huge pages.
+    pub(crate) fn refuse_huge(&self) {
+        self.shared.memory.refuse_huge();
+    }
+
     /// A whole buffer as memory for a device.
     ///
     /// # Safety

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use iopath_core::{IoError, Op};
+use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
 use crate::device::MemoryTail;
@@ -17,6 +18,10 @@ pub trait Tail: fmt::Debug + Send + Sync {
     /// # Errors
     /// The error of the storage. Nothing is written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, IoError>;
+
+    /// The storage could not be flushed. Drops its own copies of bytes that it may have lost: ext4, for one, does not
+    /// write a page again whose write has failed, even after further writes to the page. Default: nothing.
+    fn handle_failed_flush(&self) {}
 
     /// Writes all of `bytes` from byte `offset` on.
     ///
@@ -61,6 +66,11 @@ impl Tail for File {
                 result => return result.map_err(|error| io_error_of(Op::Write, &error)),
             }
         }
+    }
+
+    fn handle_failed_flush(&self) {
+        // The kernel keeps only pages that are dirty, whose write has not begun.
+        let _ = fadvise(self, 0, None, Advice::DontNeed);
     }
 }
 

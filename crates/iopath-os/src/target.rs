@@ -209,6 +209,13 @@ pub enum TargetError {
     },
 }
 
+impl TargetError {
+    /// Whether there is no such file.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Stat { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 impl Target {
     /// Resolves symbolic links and collects the properties. Opens at most a block device for reading. Properties from a
     /// missing sysfs or procfs are unknown.

@@ -127,11 +127,8 @@ struct VolumeShared {
     /// The length of the file, if it was extended beyond the size for cheap appends (see `volume/extend.rs`). Otherwise
     /// at most the size. Changes only under the lock `resizing`.
     file_bytes: AtomicU64,
-    /// Bytes of writes that have extended the volume since the last flush.
+    /// Bytes that were written since the last flush by writes that have extended the volume, and by all of a new file.
     appended: AtomicU64,
-    /// The length to which the system lets the process extend files, as it was at the first of these writes: the
-    /// question costs as much as a small write.
-    length_max: AtomicU64,
     /// Dropped after the page cache, whose pages are kept if the volume alone could write.
     _writer: Option<Writer>,
     /// Dropped after the page cache, which writes to the file when it is dropped.
@@ -286,7 +283,6 @@ impl Volume {
             resizing,
             file_bytes,
             appended: AtomicU64::new(0),
-            length_max: AtomicU64::new(0),
             _writer: writer,
             _cached: cached,
             locks: Mutex::new(locks),
@@ -364,10 +360,12 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error`] if the volume is read-only, or if a write or the flush fails at the device. The data of a failed write
-    /// stays in the cache, and every flush fails until the data is written: see [`Volume::accept_loss`].
+    /// stays in the cache, and every flush fails until the data is written: see [`Volume::accept_loss`]. A new file
+    /// that does without a cache ([`Volume::open`]) loses the data, so that every flush fails until that call.
     pub fn flush(&self) -> Result<()> {
         self.check_writable(Op::Flush, 0, 0)?;
-        if let Some(flushed) = self.unopened_cache().and_then(|unopened| self.flush_new_file(unopened)) {
+        if let Some(flushed) = self.unopened_cache().and_then(|unopened| self.flush_new_file(unopened, 0, 0))
+        {
             return flushed;
         }
         match self.cache_for_io()? {

@@ -90,9 +90,9 @@ pub(super) fn write(rows: &[Row], names: &[String], seconds: u64) -> Result<()> 
 fn replaced(text: &str, rows: &[Row], names: &[String], seconds: u64) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (old, after) = rest.split_once(END)?;
-    let named =
+    let row_of =
         |line: &str| Some((line.strip_prefix("| `")?.split_once('`')?.0.to_owned(), format!("{line}\n")));
-    let mut lines: BTreeMap<String, String> = old.lines().filter_map(named).collect();
+    let mut lines: BTreeMap<String, String> = old.lines().filter_map(row_of).collect();
     lines.extend(rows.iter().map(|row| (row.name.clone(), row.cells())));
     lines.retain(|name, _| names.contains(name));
     let found = lines.values().filter(|line| !line.contains(NOT_FOUND)).count();

@@ -15,13 +15,23 @@ pub struct NewFile {
     unflushed: Range<u64>,
     /// The error of a flush that lost bytes.
     lost: Option<IoError>,
+    /// A flush has failed. Then the page cache does the rest: a kernel may not write a page again whose write has
+    /// failed.
+    has_failed: bool,
 }
 
 impl NewFile {
     /// Whether a thread writes `bytes` bytes at `offset` by a plain write: a small write that begins inside the file or
-    /// at its end, unless the writes since the last flush exceed a step.
-    pub fn accepts(size_bytes: u64, offset: u64, bytes: u64, written: Appends, step_bytes: u64) -> bool {
-        offset <= size_bytes && written.has_room(bytes, step_bytes)
+    /// at its end, unless the writes since the last flush exceed a step, or a flush has failed.
+    pub const fn accepts(
+        &self,
+        size_bytes: u64,
+        offset: u64,
+        bytes: u64,
+        written: Appends,
+        step_bytes: u64,
+    ) -> bool {
+        offset <= size_bytes && written.has_room(bytes, step_bytes) && !self.has_failed
     }
 
     /// A plain write of this range has ended. After an error, any part of it may be in the file.
@@ -40,6 +50,7 @@ impl NewFile {
     /// # Errors
     /// The error of this flush, or of an earlier one.
     pub fn handle_flush(&mut self, result: Result<(), IoError>) -> Result<(), IoError> {
+        self.has_failed |= result.is_err();
         match result {
             Ok(()) => self.unflushed = 0..0,
             Err(error) if !self.unflushed.is_empty() => {
@@ -75,8 +86,9 @@ mod tests {
 
     #[test]
     fn accepts_small_writes_inside_the_file_or_at_its_end() {
-        let accepts =
-            |offset, bytes, written| NewFile::accepts(100, offset, bytes, Appends { bytes: written }, STEP);
+        let accepts = |offset, bytes, written| {
+            NewFile::default().accepts(100, offset, bytes, Appends { bytes: written }, STEP)
+        };
         assert!(accepts(0, 12, 0) && accepts(90, 20, 0) && accepts(100, Appends::BYTES_MAX, 0));
         assert!(!accepts(101, 1, 0), "it leaves a gap");
         assert!(!accepts(100, Appends::BYTES_MAX + 1, 0));
@@ -116,6 +128,8 @@ mod tests {
         assert_eq!(file.handle_flush(failed), failed);
         assert_eq!(file.accept_loss(), Some(IoError::Media));
         assert!(!file.is_flushed(), "no flush has succeeded since the write");
+        let accepts = |file: &NewFile| file.accepts(1, 0, 1, Appends::default(), STEP);
+        assert!(!accepts(&file) && accepts(&NewFile::default()), "the page cache writes from now on");
         assert_eq!(file.handle_flush(failed), failed);
         assert_eq!(file.accept_loss(), Some(IoError::Media));
     }

@@ -2,6 +2,8 @@
 //! `iopath_core::cache` assigns pages to frames and decides which thread may access a frame.
 
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use iopath_core::cache::Frame;
 
@@ -19,6 +21,7 @@ pub(super) struct Arena {
     page_shift: u32,
     /// All its buffers are frames.
     pool: BufferPool,
+    has_released: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +44,9 @@ impl Arena {
             BufferPool::of_frames(frames, page_bytes as usize)?
         };
         assert!(page_bytes.is_power_of_two() && pool.buffer_bytes() == page_bytes as usize, "{page_bytes}");
-        Ok(Self { start: Start(pool.start()), frames, page_shift: page_bytes.trailing_zeros(), pool })
+        let start = Start(pool.start());
+        let has_released = AtomicBool::new(false);
+        Ok(Self { start, frames, page_shift: page_bytes.trailing_zeros(), pool, has_released })
     }
 
     /// The number of frames.
@@ -89,6 +94,9 @@ impl Arena {
     /// # Safety
     /// No thread and no I/O accesses the frames. The arena was made for it.
     pub(super) unsafe fn release(&self, frames: &mut [Frame]) {
+        if !frames.is_empty() && !self.has_released.swap(true, Relaxed) {
+            self.pool.refuse_huge();
+        }
         frames.sort_unstable_by_key(|frame| frame.0);
         for run in frames.chunk_by(|frame, next| Self::is_followed_by(*frame, *next)) {
             let (first, count) = (run[0].0, run.len() as u32);
@@ -285,6 +293,34 @@ mod tests {
                 assert_eq!(arena.bytes(Frame(frame), 0, 4096), &[byte; 4096], "frame {frame}");
             }
         }
+    }
+
+    /// The kernel would fill released parts again.
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "the memory is not that of the system")]
+    #[test]
+    fn an_arena_that_has_released_memory_gets_no_further_huge_pages() {
+        let arena = Arena::new(8192, 4096, true).unwrap();
+        let flags = || {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let within = arena.start(Frame(5000)).as_ptr().addr();
+            let holds = |line: &str| {
+                let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+                let address = |text| usize::from_str_radix(text, 16).ok();
+                Some((address(start)?..address(end)?).contains(&within))
+            };
+            let lines = smaps.lines().skip_while(|line| holds(line) != Some(true));
+            let flags = lines.clone().find(|line| line.starts_with("VmFlags:")).unwrap_or_default();
+            flags.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let before = flags();
+        if !before.iter().any(|flag| flag == "hg") {
+            return eprintln!("skipped: the system has no huge pages: {before:?}");
+        }
+        // SAFETY: no other thread has the arena.
+        unsafe { arena.release(&mut [Frame(7)]) };
+        let after = flags();
+        assert!(after.iter().any(|flag| flag == "nh") && !after.iter().any(|flag| flag == "hg"), "{after:?}");
     }
 
     #[test]

@@ -28,6 +28,11 @@ impl WriteBackError {
     pub const fn of_flush(size_bytes: u64, error: IoError) -> Self {
         Self { range: 0..size_bytes, op: Op::Flush, error }
     }
+
+    /// Passes it to the program. A panic of `report` is ignored: its hook has reported the panic.
+    pub fn report_to(&self, report: impl Fn(&Self)) {
+        let _ = catch_unwind(AssertUnwindSafe(|| report(self)));
+    }
 }
 
 /// The receiver of reports.
@@ -70,8 +75,7 @@ impl CacheShared {
         let found = if state.has_unreported() { state.take_unreported() } else { return };
         drop(state);
         for error in found {
-            // The flusher must survive it. The hook of the program has reported the panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| report(&error)));
+            error.report_to(report);
         }
     }
 }
@@ -95,8 +99,7 @@ impl State {
         let mut found = Vec::new();
         if flushes != before.1 {
             let error = cache.flush_failure().unwrap_or(IoError::Media);
-            let range = 0..self.path.geometry().size_bytes;
-            found.push(WriteBackError { range, op: Op::Flush, error });
+            found.push(WriteBackError::of_flush(self.path.geometry().size_bytes, error));
         }
         if let Some((_, error)) = cache.unwritable().filter(|_| writes != before.0) {
             let ranges = self.ranges(&cache.unwritable_pages()).into_iter();

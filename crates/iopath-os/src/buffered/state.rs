@@ -286,6 +286,9 @@ impl State {
     pub(super) fn handle_result(&mut self, op: Op, result: Result<(), IoError>) {
         if result.is_err() && op != Op::Read {
             if op == Op::Flush {
+                if let Some(tail) = &self.tail {
+                    tail.handle_failed_flush();
+                }
                 // Pages are dirty again.
                 self.wake_flusher();
             }

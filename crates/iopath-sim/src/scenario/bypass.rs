@@ -53,6 +53,11 @@ fn add_actions(random: &mut Random, volume: usize, plan: &VolumePlan, actions: &
         let mut edge = || if random.one_in(3) { random.below(2) } else { random.below(64) } as u8;
         let fine = Fine { start: edge(), end: edge() };
         let during = flush(random, plan, &first);
+        let is_full = plan.extras.extends.is_some() && random.one_in(6);
+        if is_full {
+            // The write of a page fails while an append to the page waits, or leaves it.
+            all.push(Action::at_once(volume, Do::SetFull(true)));
+        }
         all.push(Action { volume, pause: quiet, what: first, fine });
         if random.one_in(3) {
             let pause = Duration::from_nanos(random.below(latency + 1));
@@ -64,6 +69,10 @@ fn add_actions(random: &mut Random, volume: usize, plan: &VolumePlan, actions: &
         }
         let pause = Duration::from_nanos(random.below(4) * random.below(latency + 1));
         all.push(Action { volume, pause, what: then, fine });
+        if is_full {
+            let pause = Duration::from_nanos(random.below(4 * latency + 1));
+            all.push(Action { volume, pause, what: Do::SetFull(false), fine: Fine::NONE });
+        }
     }
     *actions = all;
 }

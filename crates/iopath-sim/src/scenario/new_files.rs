@@ -1,7 +1,7 @@
 //! New files: a program appends a few bytes, overwrites some, and flushes, before the first call that needs the page
 //! cache. They are drawn from random numbers of their own, so that a seed keeps the rest of its scenario.
 
-use iopath_core::Duration;
+use iopath_core::{Duration, Fault, IoError, Op};
 
 use super::{Action, Do, Fine, VolumePlan};
 use crate::random::Random;
@@ -14,6 +14,11 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Actio
             continue;
         }
         plan.extras.first_bytes = Some(0);
+        if random.one_in(2) {
+            // A failed flush may lose plain writes.
+            (plan.flush_loses, plan.writes_early) = (true, true);
+            plan.faults.push(Fault::error(IoError::Media).on(Op::Flush).one_in(random.between(2, 6)));
+        }
         let latency = plan.latency.as_nanos() as u64;
         let count = random.between(1, 40);
         // One thread waits for each call; several do not.

@@ -50,8 +50,9 @@ impl Volume {
             while let Some(orphan) = next(&mut platter.borrow_mut()) {
                 is_changed = true;
                 let clock = self.tick();
-                // A page cache may have read the bytes before: it is not coherent with another program.
-                let is_seen = self.path.is_none();
+                // A page cache may have read the bytes before, and so may a bounced write, which then writes them back:
+                // neither is coherent with another program.
+                let is_seen = self.path.is_none() && !self.shape.bounces;
                 for sector in (orphan.sector..).take(orphan.bytes.len() / 512) {
                     let offset = self.offset_of(member, sector);
                     self.contents.end_write(&(offset..offset + 512), orphan.number, clock, is_seen, false);

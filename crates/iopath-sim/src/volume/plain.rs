@@ -77,9 +77,9 @@ impl Volume {
         let size_bytes = self.size_bytes;
         let end = self.end_mut();
         let written = Appends { bytes: end.appended_bytes };
-        let step_bytes = end.plan.step_bytes.expect("of a new file");
-        let is_accepted = NewFile::accepts(size_bytes, offset, bytes, written, step_bytes)
-            && offset + bytes <= end.plan.limit_bytes;
+        let (step_bytes, limit_bytes) = (end.plan.step_bytes.expect("of a new file"), end.plan.limit_bytes);
+        let is_accepted = self.without().file.accepts(size_bytes, offset, bytes, written, step_bytes)
+            && offset + bytes <= limit_bytes;
         (is_accepted && bytes > 0 && self.may_bypass_queue()).then_some((offset, bytes))
     }
 
@@ -157,30 +157,32 @@ impl Volume {
         }
         self.end_mut().owner = None;
         self.finish(index, result.is_ok(), now);
+        let waiting = std::mem::take(&mut self.without().waiting);
+        if result.is_err() || !waiting.is_empty() {
+            // Two threads need the page cache.
+            self.open_cache(now);
+        }
         if result.is_err() {
             // The way through the page cache reports the error.
-            self.open_cache(now);
             self.begin(&what, fine, now);
         } else if matches!(what, Do::Append { forced: true, .. }) {
             self.begin(&Do::Flush { queue: 0 }, Fine::NONE, now);
         }
-        self.begin_waiting(now);
+        for (what, fine) in &waiting {
+            self.begin(what, *fine, now);
+        }
     }
 
     /// A flush that a thread has executed has ended.
     pub(super) fn end_plain_flush(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
         let flushed = self.without().file.handle_flush(result);
         self.end(index, flushed, now);
-        self.begin_waiting(now);
-    }
-
-    /// Begins the calls that have waited for the thread.
-    fn begin_waiting(&mut self, now: Instant) {
-        let waiting = self.without_cache.as_mut().map(|without| std::mem::take(&mut without.waiting));
-        for (what, fine) in waiting.into_iter().flatten() {
-            // Two threads need the page cache.
+        let waiting = std::mem::take(&mut self.without().waiting);
+        if !waiting.is_empty() {
             self.open_cache(now);
-            self.begin(&what, fine, now);
+        }
+        for (what, fine) in &waiting {
+            self.begin(what, *fine, now);
         }
     }
 

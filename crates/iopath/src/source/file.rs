@@ -38,8 +38,15 @@ pub(crate) struct FileSource {
 impl FileSource {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
         let missing_bytes = options.create_bytes.filter(|bytes| options.create_new || !has(path, *bytes));
-        let created = missing_bytes.map(|bytes| create(path, bytes, options)).transpose()?;
-        let target = FILESYSTEMS.inspect(path)?;
+        let mut created = missing_bytes.map(|bytes| create(path, bytes, options)).transpose()?;
+        let target = match (FILESYSTEMS.inspect(path), options.create_bytes) {
+            // It was there a moment ago.
+            (Err(error), Some(bytes)) if error.is_not_found() && created.is_none() => {
+                created = Some(create(path, bytes, options)?);
+                FILESYSTEMS.inspect(path)?
+            }
+            (inspected, _) => inspected?,
+        };
         if target.kind == Kind::Directory {
             return Err(OpenError::Directory(target.path));
         }

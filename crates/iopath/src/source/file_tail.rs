@@ -1,5 +1,5 @@
 //! Writes the bytes after the last whole block of a file, through a second descriptor without `O_DIRECT`. Most volumes
-//! write no such bytes, so the descriptor is opened when it is first needed.
+//! write no such bytes, so the descriptor is opened when it is first needed. A new file has the one that created it.
 
 use super::system;
 use crate::error::OpenError;
@@ -61,5 +61,12 @@ impl Tail for FileTail {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, IoError> {
         let opened = self.opened().map_err(|error| io_error_of(Op::Write, &error))?;
         Tail::write_at(opened, bytes, offset)
+    }
+
+    fn handle_failed_flush(&self) {
+        // The kernel has one copy for all descriptors. Without a second one, nothing was written through it.
+        if let Some(opened) = self.opened.get() {
+            opened.handle_failed_flush();
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::error::OpenError;
 use crate::options::{IoMode, Options};
 use iopath_core::IoError;
 use iopath_core::volume::{self, Appends};
-use iopath_os::{Tail, WriteStopped, flush_now};
+use iopath_os::{Tail, WriteStopped, file_size_limit, flush_now};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,21 +30,21 @@ impl NewFile {
     }
 
     /// Writes `buffer` at `offset`. `None`: the write needs the page cache. `written` counts the writes since the last
-    /// flush; the system lets the process extend the file to `length_max` bytes.
+    /// flush.
     pub(crate) fn write(
         &mut self,
         buffer: &[u8],
         offset: u64,
         size_bytes: u64,
-        (written, length_max): (Appends, u64),
+        written: Appends,
         storage: &Storage,
     ) -> Option<Result<(), WriteStopped>> {
         let bytes = buffer.len() as u64;
         let step_bytes = storage.options.extend_step_bytes;
-        let is_accepted = volume::NewFile::accepts(size_bytes, offset, bytes, written, step_bytes)
+        let is_accepted = self.writes.accepts(size_bytes, offset, bytes, written, step_bytes)
             && !storage.tuning.has_elevator()
             // The system would end the process by SIGXFSZ.
-            && offset + bytes <= length_max;
+            && offset + bytes <= file_size_limit();
         if !is_accepted {
             return None;
         }
@@ -52,8 +52,13 @@ impl NewFile {
         Some(self.tail.write_all_at(buffer, offset))
     }
 
-    pub(crate) fn flush(&mut self) -> Result<(), IoError> {
-        self.writes.handle_flush(flush_now(&self.file))
+    /// Flushes the file. Returns the error of the system, if there was one, and the result for the caller.
+    pub(crate) fn flush(&mut self) -> (Option<IoError>, Result<(), IoError>) {
+        let flushed = flush_now(&self.file);
+        if flushed.is_err() {
+            self.tail.handle_failed_flush();
+        }
+        (flushed.err(), self.writes.handle_flush(flushed))
     }
 
     pub(crate) fn accept_loss(&mut self) -> Option<IoError> {

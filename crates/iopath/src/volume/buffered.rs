@@ -139,7 +139,8 @@ impl Volume {
     /// first handle the loss, for example by repeating every write since the last successful flush.
     ///
     /// When the device fails a flush, writes since the last successful flush may be lost. The cache repeats the writes
-    /// of pages that it still contains. Writes of evicted pages, and direct writes, may be lost. In that case every
+    /// of pages that it still contains. Writes of evicted pages, direct writes, and those of a new file that does
+    /// without a cache ([`Volume::open`]), may be lost. In that case every
     /// [`Volume::flush`] fails until this call, so that the program cannot miss the loss. If the next flush after this
     /// call fails in the device again, that is a new loss.
     ///

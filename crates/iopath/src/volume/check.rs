@@ -1,13 +1,20 @@
 //! The errors of a volume: of I/O that its checks refuse (`iopath_core::volume`), and of I/O that failed.
 
 use super::Volume;
+use crate::bounce::Bounce;
 use crate::error::{Error, ErrorKind, Result};
 use iopath_core::volume::{CheckError, VolumeShape, check_within};
 use iopath_core::{Extent, IoError, Op, SubmitError};
 
 impl Volume {
-    /// The error of an I/O that failed at the device.
+    /// Handles an I/O that failed at the device. Returns its error.
+    #[cold]
     pub(crate) fn failed(&self, op: Op, extent: Extent, source: IoError) -> Error {
+        if op == Op::Flush
+            && let Some(tail) = self.bounce().and_then(Bounce::tail)
+        {
+            tail.handle_failed_flush();
+        }
         self.io_error(op, extent.offset(), extent.bytes(), source)
     }
 

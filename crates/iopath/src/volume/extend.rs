@@ -38,27 +38,16 @@ impl Volume {
         if fua { self.flush_range(offset, bytes) } else { Ok(()) }
     }
 
-    /// The appends since the last flush, and the length to which they may extend the file.
-    pub(super) fn appends(&self) -> (Appends, u64) {
-        let VolumeShared { appended, length_max, .. } = &*self.shared;
-        let appends = Appends { bytes: appended.load(Ordering::Relaxed) };
-        if appends == Appends::default() {
-            length_max.store(file_size_limit(), Ordering::Relaxed);
-        }
-        (appends, length_max.load(Ordering::Relaxed))
-    }
-
     /// Appends a first part of `buffer` past the page cache, if that is the better way. Returns its length.
     fn append_locked(&self, buffer: &[u8], offset: u64) -> Result<usize> {
         let bytes = buffer.len() as u64;
         let storage = self.storage();
-        let (appends, length_max) = self.appends();
-        self.shared.appended.fetch_add(bytes, Ordering::Relaxed);
+        let appends = Appends { bytes: self.shared.appended.fetch_add(bytes, Ordering::Relaxed) };
         let step_bytes = storage.options.extend_step_bytes;
         let passes_cache = storage.extends_in_steps
             && self.is_buffered()
             // The system would end the process by SIGXFSZ.
-            && offset + bytes <= length_max
+            && offset + bytes <= file_size_limit()
             && appends.passes_cache(self.ends(), offset, bytes, step_bytes);
         let Some(cache) = self.cache_for_io()?.filter(|_| passes_cache) else { return Ok(0) };
         let appended = cache.append(buffer, offset, |start, written| {

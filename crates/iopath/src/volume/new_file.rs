@@ -1,11 +1,13 @@
 //! Writes and flushes of a new file that do without the page cache. A read, a large write, a resize or a batch opens
-//! the cache, and so does a second thread: it would wait for the flush of the first.
+//! the cache, and so does a thread that meets another one in a flush: it would wait for the device. After a failed
+//! flush, all writes go through the cache.
 
 use super::Volume;
 use crate::error::Result;
 use crate::storage::cache::LazyCache;
 use crate::storage::new_file::NewFile;
 use iopath_core::Op;
+use iopath_core::volume::Appends;
 use iopath_os::WriteBackError;
 use std::sync::atomic::Ordering;
 
@@ -22,7 +24,8 @@ impl Volume {
         let write = |file: &mut NewFile| {
             let bytes = buffer.len() as u64;
             let size_bytes = self.size_bytes();
-            match file.write(buffer, offset, size_bytes, self.appends(), self.storage())? {
+            let written = Appends { bytes: self.shared.appended.load(Ordering::Relaxed) };
+            match file.write(buffer, offset, size_bytes, written, self.storage())? {
                 Ok(()) => {
                     self.shared.appended.fetch_add(bytes, Ordering::Relaxed);
                     if offset + bytes > size_bytes {
@@ -40,18 +43,18 @@ impl Volume {
         unopened.try_new_file(write).flatten().is_some()
     }
 
-    /// Flushes a new file. `None`: the page cache has to do it.
+    /// Flushes a new file, for a caller that asks for this range: 0 bytes for all. `None`: the page cache has to do it.
     #[cold]
-    pub(super) fn flush_new_file(&self, unopened: &LazyCache) -> Option<Result<()>> {
-        let flushed = unopened.try_new_file(|file| {
+    pub(super) fn flush_new_file(&self, unopened: &LazyCache, offset: u64, bytes: u64) -> Option<Result<()>> {
+        let (failure, flushed) = unopened.try_new_file(|file| {
             self.shared.appended.store(0, Ordering::Relaxed);
             file.flush()
         })?;
-        if let Err(error) = flushed
+        if let Some(error) = failure
             && let Some(report) = self.storage().reporter()
         {
-            report(&WriteBackError::of_flush(self.size_bytes(), error));
+            WriteBackError::of_flush(self.size_bytes(), error).report_to(report);
         }
-        Some(flushed.map_err(|error| self.io_error(Op::Flush, 0, 0, error)))
+        Some(flushed.map_err(|error| self.io_error(Op::Flush, offset, bytes, error)))
     }
 }
