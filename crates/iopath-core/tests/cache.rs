@@ -3,6 +3,7 @@
 
 mod cancelled;
 mod direct;
+mod earlier;
 mod room;
 mod streams;
 

@@ -13,8 +13,8 @@ use thiserror::Error;
 /// The minimum length of a region on huge pages: the size of a huge page on x86-64, and on arm64 with 4 KiB pages.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The part of a region on small pages, if the rest is on huge pages: at most a quarter of the memory in use is then
-/// not needed.
+/// The first part of a region stays on small pages. A partly used huge page after it adds at most a quarter to the
+/// memory in use.
 const SMALL_PAGES_BYTES: usize = 4 * HUGE_PAGE_BYTES;
 
 /// From this length on, a region for transfers takes a whole huge page.

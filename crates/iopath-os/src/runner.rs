@@ -258,9 +258,9 @@ impl<D: ?Sized + RealDevice, B: IoBuf> Runner<D, B> {
         self.pump.queue_mut().end_log();
     }
 
-    /// Queues an I/O on a segment that its maker keeps alive until the I/O has completed. It stays plugged until
+    /// Queues an I/O on a segment that the caller keeps alive until the I/O has completed. It stays plugged until
     /// [`Runner::submit`], or until the plug overflows: the page cache queues all its I/O at once, and a further system
-    /// call would cost more than the device gains by an earlier begin.
+    /// call would cost more than the device gains by an earlier submission.
     pub(crate) fn queue_segment(
         &mut self,
         op: Op,

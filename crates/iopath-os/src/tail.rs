@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use iopath_core::{IoError, Op};
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, fadvise, fdatasync};
 use rustix::io::Errno;
 
 use crate::device::MemoryTail;
@@ -19,8 +19,8 @@ pub trait Tail: fmt::Debug + Send + Sync {
     /// The error of the storage. Nothing is written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, IoError>;
 
-    /// The storage could not be flushed. Drops its own copies of bytes that it may have lost: ext4, for one, does not
-    /// write a page again whose write has failed, even after further writes to the page. Default: nothing.
+    /// A flush of the storage has failed. Drops the kernel's copies of bytes that may be lost: ext4, for one, may not
+    /// make such a page durable, even after a later write to it. Default: nothing.
     fn handle_failed_flush(&self) {}
 
     /// Writes all of `bytes` from byte `offset` on.
@@ -43,7 +43,7 @@ pub trait Tail: fmt::Debug + Send + Sync {
 
 /// A write that the storage has refused after a first part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{error}")]
+#[error("the storage has refused a write after {written} bytes")]
 pub struct WriteStopped {
     /// The number of bytes that are written.
     pub written: usize,
@@ -69,7 +69,9 @@ impl Tail for File {
     }
 
     fn handle_failed_flush(&self) {
-        // The kernel keeps only pages that are dirty, whose write has not begun.
+        // The advice keeps dirty pages. A write of another thread may have made one dirty since: its caller writes
+        // again, too, after a failed flush. Other descriptors still report the error.
+        let _ = fdatasync(self);
         let _ = fadvise(self, 0, None, Advice::DontNeed);
     }
 }

@@ -309,6 +309,7 @@ impl Volume {
     /// [`Error`] if the range is unaligned on a volume that refuses unaligned I/O, if it reaches past the end of a raw
     /// volume, or if the device fails.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        // The end is known without the cache: SQLite looks past the end of each new journal.
         if self.unopened_cache().is_some() && self.is_buffered() && offset >= self.size_bytes() {
             return Ok(0);
         }
@@ -364,8 +365,7 @@ impl Volume {
     /// that does without a cache ([`Volume::open`]) loses the data, so that every flush fails until that call.
     pub fn flush(&self) -> Result<()> {
         self.check_writable(Op::Flush, 0, 0)?;
-        if let Some(flushed) = self.unopened_cache().and_then(|unopened| self.flush_new_file(unopened, 0, 0))
-        {
+        if let Some(flushed) = self.flush_new_file(0, 0) {
             return flushed;
         }
         match self.cache_for_io()? {

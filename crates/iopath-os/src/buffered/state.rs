@@ -282,7 +282,8 @@ impl State {
         any
     }
 
-    /// Reports a write or flush that has failed.
+    /// Handles a write or flush that has failed: after a flush, drops the kernel's copies, and wakes the flusher.
+    /// Reports both.
     pub(super) fn handle_result(&mut self, op: Op, result: Result<(), IoError>) {
         if result.is_err() && op != Op::Read {
             if op == Op::Flush {

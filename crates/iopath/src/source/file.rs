@@ -76,7 +76,7 @@ impl FileSource {
         Self::of_file(file, flags, target, None, options)
     }
 
-    /// An open file. `created` is the descriptor that has created it, if one has.
+    /// An open file. `created` is the descriptor that has created or extended it, if one has.
     fn of_file(
         file: File,
         flags: OFlags,
@@ -244,7 +244,7 @@ fn request_bytes_max(target: &Target) -> u64 {
     disk_bytes.unwrap_or(REQUEST_BYTES).clamp(REQUEST_BYTES, 8 * REQUEST_BYTES)
 }
 
-/// A file that exists now, open without `O_DIRECT`.
+/// A file that `create` has opened, without `O_DIRECT`.
 struct Created {
     file: File,
     id: FileId,

@@ -64,7 +64,7 @@ impl Tail for FileTail {
     }
 
     fn handle_failed_flush(&self) {
-        // The kernel has one copy for all descriptors. Without a second one, nothing was written through it.
+        // All descriptors share the kernel's copy. Without a second one, this volume has no bytes there.
         if let Some(opened) = self.opened.get() {
             opened.handle_failed_flush();
         }

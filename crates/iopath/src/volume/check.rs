@@ -10,7 +10,8 @@ impl Volume {
     /// Handles an I/O that failed at the device. Returns its error.
     #[cold]
     pub(crate) fn failed(&self, op: Op, extent: Extent, source: IoError) -> Error {
-        if op == Op::Flush
+        // A durable write can have the error of a flush.
+        if matches!(op, Op::Flush | Op::Write)
             && let Some(tail) = self.bounce().and_then(Bounce::tail)
         {
             tail.handle_failed_flush();

@@ -1,6 +1,6 @@
 //! Writes and flushes of a new file that do without the page cache. A read, a large write, a resize or a batch opens
-//! the cache, and so does a thread that meets another one in a flush: it would wait for the device. After a failed
-//! flush, all writes go through the cache.
+//! the cache. So does a call that finds the file in use by a flush, or a flush that finds it in use by a write, after
+//! that call has ended. Writers run one after another without the cache. After a failed flush, all go through it.
 
 use super::Volume;
 use crate::error::Result;
@@ -45,8 +45,8 @@ impl Volume {
 
     /// Flushes a new file, for a caller that asks for this range: 0 bytes for all. `None`: the page cache has to do it.
     #[cold]
-    pub(super) fn flush_new_file(&self, unopened: &LazyCache, offset: u64, bytes: u64) -> Option<Result<()>> {
-        let (failure, flushed) = unopened.try_new_file(|file| {
+    pub(super) fn flush_new_file(&self, offset: u64, bytes: u64) -> Option<Result<()>> {
+        let (failure, flushed) = self.unopened_cache()?.try_new_file(|file| {
             self.shared.appended.store(0, Ordering::Relaxed);
             file.flush()
         })?;

@@ -132,9 +132,7 @@ impl Volume {
     /// Returns the errors of [`Volume::flush`].
     pub fn flush_range(&self, offset: u64, bytes: u64) -> Result<()> {
         self.check_writable(Op::Flush, offset, bytes)?;
-        if let Some(flushed) =
-            self.unopened_cache().and_then(|unopened| self.flush_new_file(unopened, offset, bytes))
-        {
+        if let Some(flushed) = self.flush_new_file(offset, bytes) {
             return flushed;
         }
         match self.cache_for_io()? {

@@ -66,7 +66,7 @@ impl Writeback {
         self.is_writing_moved(page, ios) || directs.holds(page)
     }
 
-    /// Whether `page`, which is dirty or held, has an earlier write in flight: from the frame that it had before.
+    /// Whether a write of `page` from an earlier frame is in flight. The page itself is not being written.
     pub(super) fn is_writing_moved(&self, page: Page, ios: &Slab<IoSlot>) -> bool {
         // Without orphans, each page being written is in the frame of that write and in no other frame.
         self.orphans > 0 && ios.iter().any(|(_, io)| io.op == Op::Write && io.pages.contains(page))

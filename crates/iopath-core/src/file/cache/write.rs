@@ -63,8 +63,8 @@ impl PageCache {
         self.behind.is_next(page) && !self.is_cached(page)
     }
 
-    /// Ends a write whose bytes the device has as well: the page is clean, unless it was dirty before. The next device
-    /// flush covers it.
+    /// Ends a write whose bytes the device has as well: the page is clean, unless it was dirty before, or an earlier
+    /// write of it is in flight. The next device flush covers it.
     ///
     /// # Panics
     /// If no write into the frame has begun: a bug of the caller.
