@@ -2,54 +2,55 @@
 //! room and written again, a flush that succeeds makes all bytes durable. Needs root, and mkfs.ext4. A program of its
 //! own, since it mounts filesystems.
 
+#[path = "../../iopath-os/tests/support/mod.rs"]
+mod support;
+
 use iopath::{AlignedBuf, Context, IoMode, Options, Unaligned, Volume};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use support::{Alone, Cleanup, run, text};
 
 /// No multiple of a block: the last bytes are written through the kernel's page cache.
 const BYTES: usize = 60_003;
 
 /// An ext4 on a loop device, over a tmpfs.
 struct Disk {
+    // Before the directory.
+    mounted: Cleanup,
     directory: tempfile::TempDir,
-}
-
-fn run(command: &str, arguments: &[&str]) -> Result<Output, String> {
-    let output =
-        Command::new(command).args(arguments).output().map_err(|error| format!("{command}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(output) } else { Err(format!("{command} {arguments:?}: {text}")) }
+    _alone: Alone,
 }
 
 impl Disk {
     fn new() -> Result<Self, String> {
+        let alone = Alone::wait()?;
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let disk = Self { directory };
-        for name in ["back", "mount"] {
-            std::fs::create_dir(disk.path(name)).map_err(|error| error.to_string())?;
+        let mut disk = Self { mounted: Cleanup::default(), directory, _alone: alone };
+        let (back, image, mount) = (disk.path("back"), disk.path("back/image"), disk.path("mount"));
+        for directory in [&back, &mount] {
+            std::fs::create_dir(directory).map_err(|error| error.to_string())?;
         }
-        run("mount", &["-t", "tmpfs", "-o", "size=24m", "none", &disk.text("back")])?;
-        let image = std::fs::File::create(disk.path("back/image")).map_err(|error| error.to_string())?;
-        image.set_len(128 << 20).map_err(|error| error.to_string())?;
+        disk.mount(&["-t", "tmpfs", "-o", "size=24m", "none", text(&back)])?;
+        let file = std::fs::File::create(&image).map_err(|error| error.to_string())?;
+        file.set_len(128 << 20).map_err(|error| error.to_string())?;
         // Without a journal, which would fail first.
         let features = ["-q", "-O", "^has_journal", "-E", "lazy_itable_init=0"];
-        run("mkfs.ext4", &[&features[..], &[&disk.text("back/image")]].concat())?;
-        disk.mount()?;
+        run("mkfs.ext4", &[&features[..], &[text(&image)]].concat())?;
+        disk.mount(&["-o", "loop", text(&image), text(&mount)])?;
         // The first blocks are stored already.
-        std::fs::write(disk.path("mount/used"), vec![1; 1 << 20]).map_err(|error| error.to_string())?;
+        std::fs::write(mount.join("used"), vec![1; 1 << 20]).map_err(|error| error.to_string())?;
         Ok(disk)
     }
 
-    fn mount(&self) -> Result<(), String> {
-        run("mount", &["-o", "loop", &self.text("back/image"), &self.text("mount")]).map(drop)
+    /// The last argument is the directory.
+    fn mount(&mut self, arguments: &[&str]) -> Result<(), String> {
+        run("mount", arguments)?;
+        // Repeated while it is busy: the system closes the files of a ring later.
+        self.mounted.add(&["umount", arguments[arguments.len() - 1]]);
+        Ok(())
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
     }
 
     /// The disk has no room for a block that it has not stored before.
@@ -63,15 +64,6 @@ impl Disk {
 
     fn make_room(&self) {
         std::fs::remove_file(self.path("back/filler")).unwrap();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        for name in ["mount", "back"] {
-            // The system closes the files of a ring later.
-            let _ = run("umount", &["--lazy", &self.text(name)]);
-        }
     }
 }
 
