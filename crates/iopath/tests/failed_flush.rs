@@ -7,50 +7,47 @@ mod support;
 
 use iopath::{AlignedBuf, Context, IoMode, Options, Unaligned, Volume};
 use std::path::{Path, PathBuf};
-use support::{Alone, Cleanup, run, text};
+use support::{Alone, Cleanup, MemoryFilesystem, run, text};
 
 /// No multiple of a block: the last bytes are written through the kernel's page cache.
 const BYTES: usize = 60_003;
 
 /// An ext4 on a loop device, over a tmpfs.
 struct Disk {
-    // Before the directory.
-    mounted: Cleanup,
-    directory: tempfile::TempDir,
+    // Before what it is on.
+    _mounted: Cleanup,
+    mount: tempfile::TempDir,
+    memory: MemoryFilesystem,
     _alone: Alone,
 }
 
 impl Disk {
     fn new() -> Result<Self, String> {
         let alone = Alone::wait()?;
-        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let mut disk = Self { mounted: Cleanup::default(), directory, _alone: alone };
-        let (back, image, mount) = (disk.path("back"), disk.path("back/image"), disk.path("mount"));
-        for directory in [&back, &mount] {
-            std::fs::create_dir(directory).map_err(|error| error.to_string())?;
-        }
-        disk.mount(&["-t", "tmpfs", "-o", "size=24m", "none", text(&back)])?;
+        let memory = MemoryFilesystem::new("size=24m")?;
+        let image = memory.path().join("image");
         let file = std::fs::File::create(&image).map_err(|error| error.to_string())?;
         file.set_len(128 << 20).map_err(|error| error.to_string())?;
         // Without a journal, which would fail first.
         let features = ["-q", "-O", "^has_journal", "-E", "lazy_itable_init=0"];
         run("mkfs.ext4", &[&features[..], &[text(&image)]].concat())?;
-        disk.mount(&["-o", "loop", text(&image), text(&mount)])?;
-        // The first blocks are stored already.
-        std::fs::write(mount.join("used"), vec![1; 1 << 20]).map_err(|error| error.to_string())?;
-        Ok(disk)
-    }
-
-    /// The last argument is the directory.
-    fn mount(&mut self, arguments: &[&str]) -> Result<(), String> {
-        run("mount", arguments)?;
+        let mount = tempfile::tempdir().map_err(|error| error.to_string())?;
+        run("mount", &["-o", "loop", text(&image), text(mount.path())])?;
+        let mut mounted = Cleanup::default();
         // Repeated while it is busy: the system closes the files of a ring later.
-        self.mounted.add(&["umount", arguments[arguments.len() - 1]]);
-        Ok(())
+        mounted.add(&["umount", text(mount.path())]);
+        // The first blocks are stored already.
+        std::fs::write(mount.path().join("used"), vec![1; 1 << 20]).map_err(|error| error.to_string())?;
+        Ok(Self { _mounted: mounted, mount, memory, _alone: alone })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        self.mount.path().join(name)
+    }
+
+    /// What takes the room of the disk.
+    fn filler(&self) -> PathBuf {
+        self.memory.path().join("filler")
     }
 
     /// The disk has no room for a block that it has not stored before.
@@ -58,12 +55,12 @@ impl Disk {
         // What the files need so far is stored.
         run("sync", &[]).unwrap();
         let filler = vec![1; 1 << 20];
-        let mut file = std::fs::File::create(self.path("back/filler")).unwrap();
+        let mut file = std::fs::File::create(self.filler()).unwrap();
         while std::io::Write::write_all(&mut file, &filler).is_ok() {}
     }
 
     fn make_room(&self) {
-        std::fs::remove_file(self.path("back/filler")).unwrap();
+        std::fs::remove_file(self.filler()).unwrap();
     }
 }
 
@@ -93,12 +90,12 @@ fn bytes_that_are_written_again_after_a_failed_flush_are_durable() {
         }),
     ];
     let context = Context::new(64 << 20);
-    let first = Volume::open(disk.path("mount/first"), &buffered(&context).create(4096)).unwrap();
+    let first = Volume::open(disk.path("first"), &buffered(&context).create(4096)).unwrap();
     first.warm().unwrap();
     let data: Vec<u8> = (0..BYTES as u32).map(|byte| (byte % 251) as u8 + 1).collect();
     let mut paths = Vec::new();
     for (name, open) in ways {
-        let path = disk.path(&format!("mount/{name}"));
+        let path = disk.path(name);
         std::fs::write(&path, "").unwrap();
         disk.fill();
         let volume = open(&path, &context);

@@ -84,16 +84,19 @@ pub(super) enum Kind {
 /// A system call on a new file without a page cache.
 #[derive(Debug)]
 pub(super) enum Plain {
-    Write {
-        /// The action of the program.
-        what: Do,
-        fine: Fine,
-        /// The event at which it began.
-        event: u64,
-        /// The bytes that the file has taken, and the result.
-        written: Option<(u64, Result<(), IoError>)>,
-    },
+    Write(PlainWrite),
     Flush,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct PlainWrite {
+    /// The action of the program.
+    pub(super) what: Do,
+    pub(super) fine: Fine,
+    /// The event at which it began.
+    pub(super) event: u64,
+    /// The bytes that the file has taken, and the result.
+    pub(super) written: Option<(u64, Result<(), IoError>)>,
 }
 
 /// An append in progress.

@@ -7,7 +7,7 @@ use iopath_core::volume::{Appends, NewFile};
 use iopath_core::{Duration, Extent, Instant, IoError, Op};
 
 use super::Volume;
-use super::call::{Call, Kind, Plain, Stage};
+use super::call::{Call, Kind, Plain, PlainWrite, Stage};
 use crate::contents::NO_QUEUE;
 use crate::scenario::{Do, Fine};
 
@@ -93,8 +93,8 @@ impl Volume {
         now: Instant,
     ) {
         let event = self.tick();
-        let write = Plain::Write { what: what.clone(), fine, event, written: None };
-        self.add(Kind::Plain(write), offset, bytes, "plain write", now);
+        let write = PlainWrite { what: what.clone(), fine, event, written: None };
+        self.add(Kind::Plain(Plain::Write(write)), offset, bytes, "plain write", now);
         let index = self.calls.iter().position(Option::is_some).expect("the only call");
         let token = self.call(index).token;
         let range = offset..offset + bytes;
@@ -103,8 +103,7 @@ impl Volume {
         let end = self.end_mut();
         (end.owner, end.asked_bytes) = (Some(index), end.asked_bytes.max(offset + bytes));
         if self.plan.writes_early {
-            let written = self.execute_plain(index);
-            debug_assert!(written.0 <= bytes, "more than the write has");
+            self.execute_plain(index);
         }
         self.call(index).stage = Stage::Appending { until: now + self.plan.latency + hold };
     }
@@ -113,22 +112,17 @@ impl Volume {
         self.without_cache.as_mut().expect("of a new file")
     }
 
-    fn execute_plain(&mut self, index: usize) -> (u64, Result<(), IoError>) {
+    /// Writes the bytes to the file.
+    fn execute_plain(&mut self, index: usize) {
         let Call { offset, bytes, token, .. } = *self.call(index);
-        let written = self.write_plainly(offset, bytes as usize, token);
-        self.plain_of(index, |_, _, _, there| *there = Some(written));
-        written
+        self.plain_of(index).written = Some(self.write_plainly(offset, bytes as usize, token));
     }
 
-    fn plain_of<R>(
-        &mut self,
-        index: usize,
-        act: impl FnOnce(&Do, Fine, u64, &mut Option<(u64, Result<(), IoError>)>) -> R,
-    ) -> R {
-        let Kind::Plain(Plain::Write { what, fine, event, written }) = &mut self.call(index).kind else {
+    fn plain_of(&mut self, index: usize) -> &mut PlainWrite {
+        let Kind::Plain(Plain::Write(write)) = &mut self.call(index).kind else {
             unreachable!("a plain write")
         };
-        act(what, *fine, *event, written)
+        write
     }
 
     /// Begins a flush that the thread executes.
@@ -140,9 +134,11 @@ impl Volume {
     /// A plain write has ended.
     pub(super) fn end_plain_write(&mut self, index: usize, now: Instant) {
         let Call { offset, bytes, .. } = *self.call(index);
-        let (what, fine, event, written) =
-            self.plain_of(index, |what, fine, event, written| (what.clone(), fine, event, *written));
-        let (moved, result) = written.unwrap_or_else(|| self.execute_plain(index));
+        if self.plain_of(index).written.is_none() {
+            self.execute_plain(index);
+        }
+        let PlainWrite { what, fine, event, written } = self.plain_of(index).clone();
+        let (moved, result) = written.expect("it was executed above");
         let end = offset + bytes;
         let clock = self.tick();
         self.contents.end_write(&(offset..end), event, clock, result.is_ok(), false);
@@ -157,19 +153,23 @@ impl Volume {
         }
         self.end_mut().owner = None;
         self.finish(index, result.is_ok(), now);
+        let next = match what {
+            // The way through the page cache reports the error.
+            _ if result.is_err() => Some((what, fine)),
+            Do::Append { forced: true, .. } => Some((Do::Flush { queue: 0 }, Fine::NONE)),
+            _ => None,
+        };
+        self.begin_next(next, result.is_err(), now);
+    }
+
+    /// Begins what the thread does next, and the calls that have waited for it: two threads need the page cache.
+    fn begin_next(&mut self, next: Option<(Do, Fine)>, needs_cache: bool, now: Instant) {
         let waiting = std::mem::take(&mut self.without().waiting);
-        if result.is_err() || !waiting.is_empty() {
-            // Two threads need the page cache.
+        if needs_cache || !waiting.is_empty() {
             self.open_cache(now);
         }
-        if result.is_err() {
-            // The way through the page cache reports the error.
+        for (what, fine) in next.into_iter().chain(waiting) {
             self.begin(&what, fine, now);
-        } else if matches!(what, Do::Append { forced: true, .. }) {
-            self.begin(&Do::Flush { queue: 0 }, Fine::NONE, now);
-        }
-        for (what, fine) in &waiting {
-            self.begin(what, *fine, now);
         }
     }
 
@@ -177,13 +177,7 @@ impl Volume {
     pub(super) fn end_plain_flush(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
         let flushed = self.without().file.handle_flush(result);
         self.end(index, flushed, now);
-        let waiting = std::mem::take(&mut self.without().waiting);
-        if !waiting.is_empty() {
-            self.open_cache(now);
-        }
-        for (what, fine) in &waiting {
-            self.begin(what, *fine, now);
-        }
+        self.begin_next(None, false, now);
     }
 
     /// Opens the page cache, unless it is.
