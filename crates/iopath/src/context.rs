@@ -7,6 +7,7 @@ mod life;
 mod share;
 mod writer;
 
+use crate::driver_threads::DriverThreads;
 use iopath_os::{Buffered, BufferedConfig, CacheBudget, Demand, KeptPages, RingPool};
 use keeper::Notifier;
 use kept::{Evicted, KeptCaches};
@@ -37,7 +38,7 @@ const KEPT_PART: u64 = 4;
 ///
 /// Volumes that use `io_uring` take rings that closed volumes have left. If more than 16 volumes have rings, a volume
 /// without I/O in flight leaves its ring to others. The pages of closed volumes can be kept, too
-/// ([`Context::keep_closed`]).
+/// ([`Context::keep_closed`]). Their futures share threads ([`AsyncVolume::new`](crate::AsyncVolume::new)).
 ///
 /// A clone is a handle of the same context.
 ///
@@ -92,6 +93,7 @@ struct Shared {
     notifier: Arc<Notifier>,
     members: Arc<Mutex<Members>>,
     rings: RingPool,
+    driver_threads: DriverThreads,
 }
 
 /// The caches of a context.
@@ -151,6 +153,7 @@ impl Context {
             notifier,
             members: Arc::new(Mutex::new(members)),
             rings: RingPool::new(move || ring_notifier.watch_rings()),
+            driver_threads: DriverThreads::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -217,6 +220,11 @@ impl Context {
     /// The rings that closed volumes have left.
     pub(crate) fn rings(&self) -> &RingPool {
         &self.shared.rings
+    }
+
+    /// The threads for the futures of its volumes.
+    pub(crate) fn driver_threads(&self) -> &DriverThreads {
+        &self.shared.driver_threads
     }
 
     /// Whether pages of closed volumes are kept.

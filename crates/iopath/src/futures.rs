@@ -1,6 +1,6 @@
 //! Futures of reads and writes on a volume, without a runtime of their own. The tasks put requests into a table
-//! (`futures/table.rs`); a driver moves them through a batch (`futures/driver.rs`): a thread (`futures/thread.rs`), or
-//! a task of the program.
+//! (`futures/table.rs`); a driver moves them through a batch (`futures/driver.rs`), on a thread
+//! (`driver_threads.rs`) or in a task of the program.
 //!
 //! ```text
 //!   task ─ read_at ─▶ table: queued ─▶ driver ─▶ batch ─▶ device
@@ -13,11 +13,13 @@ mod cursor;
 mod driver;
 mod object;
 mod table;
-mod thread;
+#[cfg(all(test, feature = "testing"))]
+mod tests;
 #[cfg(feature = "tokio")]
 mod tokio_task;
 
 use crate::batch::{BatchOptions, Request};
+use crate::driver_threads::{DriverThreads, Driving};
 use crate::error::{OpenError, Result};
 use crate::volume::Volume;
 use iopath_os::{AnyBuf, IoBuf, IoBufMut};
@@ -28,11 +30,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use table::{Shared, Ticket};
-use thread::DriverThread;
 
+pub use crate::driver_threads::Turn;
 #[cfg(feature = "tokio")]
 pub use cursor::AsyncCursor;
-pub use driver::{Driver, Turn};
+pub use driver::Driver;
 pub use object::{BoxedIo, DynAsyncVolume};
 
 /// A volume for tasks: each method returns a future. Any number of tasks on any number of threads can share it, in any
@@ -108,14 +110,20 @@ struct Handle {
     shared: Arc<Shared>,
     /// Requests go through the page cache.
     uses_cache: bool,
-    thread: Option<DriverThread>,
+    driving: Option<Driving>,
 }
 
 impl Handle {
     fn open(volume: &Volume, options: &BatchOptions) -> Result<(Self, Driver), OpenError> {
         let (shared, driver) = driver::open(volume, options)?;
         let uses_cache = driver.uses_cache();
-        Ok((Self { volume: volume.clone(), shared, uses_cache, thread: None }, driver))
+        Ok((Self { volume: volume.clone(), shared, uses_cache, driving: None }, driver))
+    }
+
+    /// The threads that drive several volumes; `None` if the driver may wait for another one.
+    fn common_threads(&self) -> Option<&DriverThreads> {
+        let may_wait = self.volume.bounces() || (self.volume.has_cache() && !self.uses_cache);
+        if may_wait { None } else { self.volume.context().map(crate::context::Context::driver_threads) }
     }
 
     /// Executes a cached read without the driver, unless a change that began earlier is in flight.
@@ -128,8 +136,8 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.end();
-        if let Some(thread) = self.thread.take() {
-            thread.join();
+        if let Some(driving) = self.driving.take() {
+            driving.wait();
         }
     }
 }
@@ -147,14 +155,22 @@ impl AsyncVolume {
     /// Futures on a volume, with a thread as their driver. The depth of the options is the number of requests of all
     /// tasks in the batch; further ones wait. [`Options::depth`](crate::Options::depth) limits those at the device.
     ///
+    /// The volumes of a [context](crate::Context) share at most one thread for each processor. A driver that may wait
+    /// has a thread of its own: with [`Unaligned::Bounce`](crate::Unaligned::Bounce), and for direct I/O on a volume
+    /// with a page cache. A device that executes its I/O in the call
+    /// ([`InlineDevice`](crate::source::InlineDevice)) delays the other volumes of the thread.
+    ///
     /// # Errors
     /// Returns the errors of [`Volume::batch`], and [`OpenError::System`] if the system refuses the thread or the
     /// descriptor.
     pub fn new(volume: &Volume, options: &BatchOptions) -> Result<Self, OpenError> {
         let (mut handle, driver) = Handle::open(volume, options)?;
-        let started = DriverThread::start(driver);
-        let thread = started.map_err(|source| driver::refused(volume, "driven by a thread", source))?;
-        handle.thread = Some(thread);
+        let own = DriverThreads::default();
+        let threads = handle.common_threads().unwrap_or(&own);
+        let driving = threads
+            .drive(Box::new(driver))
+            .map_err(|source| driver::refused(volume, "driven by a thread", source))?;
+        handle.driving = Some(driving);
         Ok(Self { handle: Arc::new(handle) })
     }
 

@@ -90,6 +90,7 @@
 mod bounce;
 mod caches;
 mod context;
+mod driver_threads;
 mod error;
 mod facts;
 mod known_engines;

@@ -22,7 +22,7 @@ mod vectored;
 
 use crate::bounce::Bounce;
 use crate::caches::CachedWriter;
-use crate::context::Writer;
+use crate::context::{Context, Writer};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::facts::Facts;
 use crate::known_engines::KnownEngine;
@@ -475,6 +475,16 @@ impl Volume {
     /// Runs `act` while no blocking I/O on the device is in flight.
     fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
         self.shared.shards.alone(act)
+    }
+
+    /// Whether unaligned I/O is bounced.
+    pub(crate) fn bounces(&self) -> bool {
+        self.shared.bounce.is_some()
+    }
+
+    /// The context of its options.
+    pub(crate) fn context(&self) -> Option<&Context> {
+        self.shared.storage.options.context.as_ref()
     }
 
     fn bounce(&self) -> Option<&Bounce> {

@@ -3,6 +3,7 @@
 
 use super::table::{Shared, wake_all};
 use crate::batch::{Batch, BatchOptions, Completion, Refused, Request};
+use crate::driver_threads::{Drive, Turn};
 use crate::error::OpenError;
 use crate::storage::threading::AnyThread;
 use crate::volume::Volume;
@@ -15,6 +16,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
+
+/// Submissions in a turn.
+const SUBMISSIONS_MAX: usize = 8;
 
 /// Drives the futures of an [`AsyncVolume`](super::AsyncVolume) in an event loop of the program.
 ///
@@ -45,15 +49,6 @@ pub struct Driver {
     taken: Vec<Request<AnyBuf>>,
     done: Vec<Completion<AnyBuf>>,
     wakers: Vec<Waker>,
-}
-
-/// What to do after a turn of a [`Driver`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
-    /// Wait for the descriptor, not longer than this time if there is one; then the next turn.
-    Wait(Option<Duration>),
-    /// The last handle and future are dropped, and nothing is in flight: drop the driver.
-    Ended,
 }
 
 impl fmt::Debug for Driver {
@@ -103,9 +98,12 @@ impl Driver {
             self.done.push(done);
             next = self.batch.next_completed();
         }
-        self.submit();
+        let is_behind = self.submit();
         if let Err(panic) = self.complete() {
             resume_unwind(panic);
+        }
+        if is_behind {
+            return Turn::Wait(Some(Duration::ZERO));
         }
         if self.batch.in_flight() == 0 && self.shared.is_ended() && !self.shared.has_queued() {
             return Turn::Ended;
@@ -125,13 +123,15 @@ impl Driver {
         self.batch.is_buffered()
     }
 
-    /// Moves queued requests into the batch while it has room, and submits them together.
-    fn submit(&mut self) {
-        loop {
+    /// Moves queued requests into the batch while it has room, and submits them together. Returns true if more may be
+    /// queued: tasks that add cached reads without end must not keep other tasks from being woken, nor other drivers of
+    /// the thread from their turn.
+    fn submit(&mut self) -> bool {
+        for _ in 0..SUBMISSIONS_MAX {
             let room = self.depth.saturating_sub(self.batch.in_flight() as usize);
             self.shared.take_queued(room, &mut self.taken);
             if self.taken.is_empty() {
-                return;
+                return false;
             }
             for request in self.taken.drain(..) {
                 let token = request.token_value();
@@ -145,6 +145,7 @@ impl Driver {
                 self.done.push(done);
             }
         }
+        true
     }
 
     /// Completes the futures of the requests in `done`. Returns the first panic of a waker or of the drop of a buffer:
@@ -159,6 +160,16 @@ impl Driver {
             Some(dropped) => woken.and(catch_unwind(AssertUnwindSafe(|| drop(dropped)))),
             None => woken,
         }
+    }
+}
+
+impl Drive for Driver {
+    fn turn(&mut self) -> Turn {
+        Self::turn(self)
+    }
+
+    fn wake(&self) {
+        self.shared.wake_driver();
     }
 }
 

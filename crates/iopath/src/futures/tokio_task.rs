@@ -1,7 +1,7 @@
 //! A driver as a task of a tokio runtime.
 
-use super::driver::{self, Driver, Turn};
-use super::{AsyncVolume, BatchOptions, Volume};
+use super::driver::{self, Driver};
+use super::{AsyncVolume, BatchOptions, Turn, Volume};
 use crate::error::OpenError;
 use std::io;
 use tokio::io::Interest;

@@ -1,0 +1,250 @@
+//! Threads that drive, for programs without an event loop that could. Each serves any number of drivers: it waits for
+//! their descriptors by `epoll(7)`. It starts with its first driver, and ends when it has none.
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::num::NonZero;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Descriptors that one wait reports.
+const EVENTS_MAX: usize = 64;
+
+thread_local! {
+    /// This is a thread of this file.
+    static IS_DRIVING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// What to do after a turn of a [`Driver`](crate::futures::Driver).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Wait for the descriptor, not longer than this time if there is one; then the next turn.
+    Wait(Option<Duration>),
+    /// The last handle and future are dropped, and nothing is in flight: drop the driver.
+    Ended,
+}
+
+/// A driver: its descriptor is readable when it needs a turn.
+pub(crate) trait Drive: AsFd + Send {
+    fn turn(&mut self) -> Turn;
+
+    /// Makes the descriptor readable.
+    fn wake(&self);
+}
+
+/// The threads of a context: as many as there are processors, or fewer while there are fewer drivers.
+#[derive(Default)]
+pub(crate) struct DriverThreads(Mutex<Vec<Arc<DriverThread>>>);
+
+struct DriverThread {
+    epoll: OwnedFd,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The thread has not taken them.
+    added: Vec<Driven>,
+    /// The number of drivers, with those that are not taken.
+    count: usize,
+    next_key: u64,
+    is_running: bool,
+}
+
+struct Driven {
+    key: u64,
+    driver: Box<dyn Drive>,
+    ended: Arc<Ended>,
+    due: Option<Instant>,
+}
+
+/// Whether a driver was dropped.
+#[derive(Default)]
+struct Ended {
+    is_ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// A driver at a thread.
+pub(crate) struct Driving {
+    ended: Arc<Ended>,
+    // Its descriptor is closed after the driver and the thread.
+    _thread: Arc<DriverThread>,
+}
+
+impl fmt::Debug for DriverThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DriverThreads").field(&self.counts()).finish()
+    }
+}
+
+impl DriverThreads {
+    /// The drivers of each thread.
+    pub(crate) fn counts(&self) -> Vec<usize> {
+        lock(&self.0).iter().map(|thread| lock(&thread.state).count).collect()
+    }
+
+    /// Moves a driver to the thread with the fewest drivers, or to a new one.
+    pub(crate) fn drive(&self, driver: Box<dyn Drive>) -> io::Result<Driving> {
+        let mut threads = lock(&self.0);
+        let threads_max = thread::available_parallelism().map_or(1, NonZero::get);
+        let counts = threads.iter().enumerate().map(|(number, thread)| (lock(&thread.state).count, number));
+        let number = match counts.min() {
+            Some((count, number)) if count == 0 || threads.len() >= threads_max => number,
+            _ => {
+                threads.push(Arc::new(DriverThread::new()?));
+                threads.len() - 1
+            }
+        };
+        threads[number].add(driver)
+    }
+}
+
+impl Driving {
+    /// Waits until the driver is dropped, unless this thread drives: a waker may drop the last handle of a volume.
+    pub(crate) fn wait(self) {
+        if IS_DRIVING.get() {
+            return;
+        }
+        self.ended.wait();
+    }
+}
+
+impl Ended {
+    fn report(&self) {
+        *lock(&self.is_ended) = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut is_ended = lock(&self.is_ended);
+        while !*is_ended {
+            is_ended = self.changed.wait(is_ended).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl DriverThread {
+    fn new() -> io::Result<Self> {
+        Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)?, state: Mutex::default() })
+    }
+
+    fn add(self: &Arc<Self>, driver: Box<dyn Drive>) -> io::Result<Driving> {
+        let mut state = lock(&self.state);
+        let key = state.next_key;
+        // The driver's descriptor is readable: the thread gives each new driver a turn.
+        driver.wake();
+        epoll::add(&self.epoll, driver.as_fd(), EventData::new_u64(key), EventFlags::IN)?;
+        if !state.is_running {
+            let thread = Arc::clone(self);
+            let started = thread::Builder::new().name("iopath-driver".to_owned()).spawn(|| run(thread));
+            if let Err(refused) = started {
+                epoll::delete(&self.epoll, driver.as_fd())?;
+                return Err(refused);
+            }
+            state.is_running = true;
+        }
+        state.next_key += 1;
+        state.count += 1;
+        let ended = Arc::<Ended>::default();
+        state.added.push(Driven { key, driver, ended: Arc::clone(&ended), due: None });
+        Ok(Driving { ended, _thread: Arc::clone(self) })
+    }
+}
+
+/// The drivers of a thread.
+#[derive(Default)]
+struct Drivers {
+    by_key: HashMap<u64, Driven>,
+    /// The time limits of their waits.
+    due: BTreeSet<(Instant, u64)>,
+    ended: Vec<Arc<Ended>>,
+}
+
+fn run(thread: Arc<DriverThread>) {
+    IS_DRIVING.set(true);
+    let mut drivers = Drivers::default();
+    let mut events = [MaybeUninit::uninit(); EVENTS_MAX];
+    loop {
+        {
+            let mut state = lock(&thread.state);
+            state.count -= drivers.ended.len();
+            drivers.by_key.extend(state.added.drain(..).map(|driven| (driven.key, driven)));
+            state.is_running = !drivers.by_key.is_empty();
+        }
+        if drivers.by_key.is_empty() {
+            drop(thread);
+            return drivers.report_ended();
+        }
+        drivers.report_ended();
+        let timeout = drivers.timeout().and_then(|timeout| timeout.try_into().ok());
+        match epoll::wait(&thread.epoll, &mut events, timeout.as_ref()) {
+            Ok((ready, _)) => ready.iter().for_each(|event| drivers.turn(&thread, event.data.u64())),
+            Err(rustix::io::Errno::INTR) => {}
+            // Without a wait, the futures still complete, at a higher cost.
+            Err(_) => {
+                let keys: Vec<u64> = drivers.by_key.keys().copied().collect();
+                for key in keys {
+                    drivers.turn(&thread, key);
+                }
+                thread::yield_now();
+            }
+        }
+        drivers.turn_due(&thread);
+    }
+}
+
+impl Drivers {
+    /// The time until the first limit.
+    fn timeout(&self) -> Option<Duration> {
+        let (due, _) = self.due.first()?;
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    fn turn_due(&mut self, thread: &DriverThread) {
+        if self.due.is_empty() {
+            return;
+        }
+        // A turn may add a limit that has passed, so each driver gets one turn.
+        let not_due = self.due.split_off(&(Instant::now(), u64::MAX));
+        for (_, key) in std::mem::replace(&mut self.due, not_due) {
+            self.turn(thread, key);
+        }
+    }
+
+    /// A turn of a driver. Nothing if it has ended, or is not taken yet.
+    fn turn(&mut self, thread: &DriverThread, key: u64) {
+        let Some(driven) = self.by_key.get_mut(&key) else { return };
+        if let Some(due) = driven.due.take() {
+            self.due.remove(&(due, key));
+        }
+        if let Ok(Turn::Wait(limit)) = catch_unwind(AssertUnwindSafe(|| driven.driver.turn())) {
+            driven.due = limit.and_then(|limit| Instant::now().checked_add(limit));
+            self.due.extend(driven.due.map(|due| (due, key)));
+            return;
+        }
+        // It has ended, or code of the program has panicked, which was reported. Its futures fail then.
+        if let Some(Driven { driver, ended, .. }) = self.by_key.remove(&key) {
+            // Fails only if the descriptor is not in the set.
+            let _ = epoll::delete(&thread.epoll, driver.as_fd());
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(driver)));
+            self.ended.push(ended);
+        }
+    }
+
+    /// Wakes the threads that wait for the drivers that were dropped.
+    fn report_ended(&mut self) {
+        self.ended.drain(..).for_each(|ended| ended.report());
+    }
+}
+
+/// Ignores poisoning: no code of the program runs under a lock of this file.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
