@@ -188,9 +188,7 @@ impl State {
         owner.waiting += 1;
         if owner.notifier.is_some() {
             self.waiting_with_notifier += 1;
-            if let Some(poller) = self.idle_poller.take() {
-                poller.unpark();
-            }
+            self.ensure_poller(request.owner);
         }
     }
 

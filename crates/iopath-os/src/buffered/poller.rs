@@ -1,25 +1,51 @@
 //! The thread that polls the device for queues of requests whose owners wait in an event loop: no thread of the program
-//! waits in the device on their behalf. One for each cache, started with the first completion descriptor. It sleeps
-//! while no such request waits.
+//! waits in the device on their behalf. One for each cache while such requests wait. It ends after some time without
+//! one, and the next such request starts it again.
 
+use std::io;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use super::CacheShared;
+use super::state::State;
+use super::waiter::Poller;
+use crate::clock;
 use crate::election::Polled;
 use crate::sync::thread;
+
+/// The time without a request after which the thread ends. A thread costs less than its start then.
+const IDLE_MAX: Duration =
+    if cfg!(iopath_explore) { Duration::from_micros(500) } else { Duration::from_secs(1) };
+
+impl State {
+    /// A request of this queue waits from now on; its owner is an event loop.
+    pub(super) fn ensure_poller(&mut self, owner: usize) {
+        if let Some(poller) = self.poller.idle.take() {
+            poller.unpark();
+        } else if !self.poller.is_running
+            && let Some(cache) = self.owners[owner].cache.upgrade()
+        {
+            // If the system refuses the thread, the flusher polls, and the next request tries again.
+            let _ = cache.start_poller(self);
+        }
+    }
+}
 
 impl CacheShared {
     /// Starts the thread unless it runs.
     ///
     /// # Errors
     /// If the system refuses a thread.
-    pub(super) fn start_poller(self: &Arc<Self>) -> std::io::Result<()> {
-        let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
-        if poller.is_none() {
-            let shared = Arc::clone(self);
-            let builder = thread::Builder::new().name("iopath-poll".to_owned());
-            *poller = Some(builder.spawn(move || shared.poll_in_background())?);
+    pub(super) fn start_poller(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        if state.poller.is_running || state.is_closing || state.broken.is_some() {
+            return Ok(());
         }
+        let shared = Arc::clone(self);
+        let builder = thread::Builder::new().name("iopath-poll".to_owned());
+        let started = builder.spawn(move || shared.poll_in_background())?;
+        state.poller.is_running = true;
+        // A thread before it no longer uses the cache.
+        *self.poller.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
         Ok(())
     }
 
@@ -30,7 +56,7 @@ impl CacheShared {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             // The thread sleeps as a waiter or polls the device, which `wake` ends, or it is parked without work, which
             // the `unpark` below ends.
-            if let Some(waiter) = state.background {
+            if let Some(waiter) = state.poller.waiter {
                 state.wake(waiter);
             }
         }
@@ -42,19 +68,94 @@ impl CacheShared {
     fn poll_in_background(&self) {
         let mut state = self.lock();
         let waiter = state.add_waiter();
-        state.background = Some(waiter);
+        state.poller.waiter = Some(waiter);
+        let mut idle_since = None;
         while !state.is_closing {
-            if state.waiting_with_notifier == 0 || state.broken.is_some() {
-                state.idle_poller = Some(thread::current());
-                drop(state);
-                thread::park();
-                state = self.lock();
-                state.idle_poller = None;
-            } else {
+            if state.waiting_with_notifier > 0 && state.broken.is_none() {
+                idle_since = None;
                 state = self.pause(state, waiter, None);
+                continue;
+            }
+            let now = clock::now();
+            let idle = now.saturating_since(*idle_since.get_or_insert(now));
+            if idle >= IDLE_MAX {
+                break;
+            }
+            state.poller.idle = Some(thread::current());
+            drop(state);
+            thread::park_timeout(IDLE_MAX.saturating_sub(idle));
+            state = self.lock();
+            state.poller.idle = None;
+        }
+        state.waiters.remove(waiter);
+        state.poller = Poller::default();
+    }
+}
+
+#[cfg(all(test, not(iopath_explore)))]
+mod tests {
+    use iopath_core::cache::CacheConfig;
+    use iopath_core::{Op, QueueConfig};
+
+    use super::*;
+    use crate::buffered::{Buffered, BufferedConfig, CacheRequest};
+    use crate::runner::Runner;
+    use crate::{
+        BufferPool, Fault, Faults, Faulty, MemoryConfig, MemoryDisk, NoMemory, Notifier, RealDevice,
+    };
+
+    const PAGE: u64 = 4096;
+
+    fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = std::time::Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not happen");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn the_thread_ends_without_requests_and_starts_again_with_the_next_one() {
+        let faults = Faults::new(1);
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(16 * PAGE)).unwrap();
+        let config = BufferedConfig {
+            cache: CacheConfig { frames: 8, ..CacheConfig::default() },
+            readahead: None,
+            size_bytes: 16 * PAGE,
+            block_bytes: 512,
+            tail: None,
+            writes_last_block: false,
+            plain_file: None,
+            demand: None,
+        };
+        let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
+            let device: Box<dyn RealDevice + Send> = Box::new(Faulty::new(Box::new(disk.open()), &faults));
+            Ok(Runner::new(device, &QueueConfig::default()))
+        });
+        let buffered = Arc::new(opened.unwrap());
+        let is_running = || buffered.shared.lock().poller.is_running;
+        let pool = BufferPool::new(1, PAGE as usize).unwrap();
+        let notifier = Notifier::new().unwrap();
+        notifier.arm();
+        let mut queue = buffered.request_queue(2, 0);
+        queue.set_notifier(&notifier).unwrap();
+        assert!(is_running());
+        for page in 0..2 {
+            eventually("the end of the thread", || !is_running());
+            faults.add(Fault::stuck().on(Op::Read));
+            let buffer = Some(pool.take().unwrap());
+            let (op, offset, bytes) = (Op::Read, page * PAGE, PAGE);
+            let read =
+                CacheRequest { op, offset, bytes, buffer, is_durable: false, unit_bytes: 1, token: page };
+            queue.queue(read).unwrap();
+            queue.submit();
+            assert!(is_running(), "a read of an event loop waits");
+            faults.stop();
+            // The thread polls the device and notifies.
+            while queue.next_completed().is_none() {
+                let _ = notifier.wait(Some(Duration::from_secs(60))).unwrap();
+                queue.poll();
             }
         }
-        state.background = None;
-        state.waiters.remove(waiter);
     }
 }

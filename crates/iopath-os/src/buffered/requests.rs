@@ -216,7 +216,7 @@ impl<B: IoBuf> CacheQueue<B> {
     }
 
     /// From now on, notifies `notifier` when a request has completed or can continue. A thread in the background then
-    /// polls the device while no other thread does.
+    /// polls the device while no other thread does and such requests wait.
     ///
     /// # Errors
     /// If requests are in flight, or the system refuses a thread.
@@ -224,8 +224,12 @@ impl<B: IoBuf> CacheQueue<B> {
         if !self.requests.is_empty() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.shared.start_poller()?;
-        self.shared.lock().owners[self.owner].notifier = Some(notifier.clone());
+        let mut state = self.shared.lock();
+        self.shared.start_poller(&mut state)?;
+        let owner = &mut state.owners[self.owner];
+        owner.notifier = Some(notifier.clone());
+        owner.cache = Arc::downgrade(&self.shared);
+        drop(state);
         self.notifier = Some(notifier.clone());
         Ok(())
     }

@@ -12,13 +12,12 @@ use slab::Slab;
 
 use super::arena::Arena;
 use super::demand::{Demand, MemoryOwner};
-use super::waiter::{Command, Flusher, OwnFlush, Owner, Reported, Role, Waiter};
+use super::waiter::{Command, Flusher, OwnFlush, Owner, Poller, Reported, Role, Waiter};
 use crate::device::{RealDevice, Watch};
 use crate::election::{Election, Polled, Sleep};
 use crate::memory::Segment;
 use crate::runner::Runner;
 use crate::sync::atomic::AtomicBool;
-use crate::sync::thread::Thread;
 use crate::tail::Tail;
 
 /// The arena as the state machine uses it. Only the state machine may have one.
@@ -62,10 +61,8 @@ pub(super) struct State {
     /// As in [`CacheShared`](super::CacheShared), which reads it without the lock.
     pub(super) has_flusher: Arc<AtomicBool>,
     pub(super) reported: Reported,
-    /// The waiter of the thread that polls for event loops.
-    pub(super) background: Option<usize>,
-    /// That thread while it has nothing to poll for.
-    pub(super) idle_poller: Option<Thread>,
+    /// The thread that polls for event loops.
+    pub(super) poller: Poller,
 }
 
 impl Frames for DeviceFrames {
@@ -115,8 +112,7 @@ impl State {
             flusher: Flusher::Awake,
             has_flusher: Arc::default(),
             reported: Reported::default(),
-            background: None,
-            idle_poller: None,
+            poller: Poller::default(),
         }
     }
 

@@ -1,8 +1,11 @@
 //! The records of threads, requests and commands that wait. The code that waits is in `wait.rs` and `notify.rs`.
 
+use std::sync::Weak;
+
 use iopath_core::cache::{DirectTag, IoTag, Outcome};
 use iopath_core::{Extent, Op};
 
+use super::CacheShared;
 use crate::device::Notifier;
 use crate::election::Sleep;
 use crate::sync::thread::Thread;
@@ -50,8 +53,20 @@ pub(super) struct Owner {
     pub(super) ready: Vec<(u32, Outcome)>,
     /// Notified when a request can continue.
     pub(super) notifier: Option<Notifier>,
+    /// Its cache, if it has a notifier.
+    pub(super) cache: Weak<CacheShared>,
     /// Requests that wait for an outcome.
     pub(super) waiting: u32,
+}
+
+/// The thread that polls for event loops, as other threads see it.
+#[derive(Debug, Default)]
+pub(super) struct Poller {
+    pub(super) is_running: bool,
+    /// Its waiter.
+    pub(super) waiter: Option<usize>,
+    /// The thread while it has nothing to poll for.
+    pub(super) idle: Option<Thread>,
 }
 
 /// A discard or write of zeroes on behalf of a request. Ends without its queue: other callers may wait for it.

@@ -20,8 +20,9 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     ///
     /// After the first call, a direct batch has a queue and an engine of its own with every elevator, since no thread
     /// waits for the device of a shared queue on behalf of an event loop. For buffered batches the cache starts one
-    /// thread, which polls its device while requests of such batches wait. A buffered read makes the descriptor
-    /// readable when a page has arrived, and immediately if all of its pages are cached.
+    /// thread, which polls its device while requests of such batches wait, and ends after a second without one. A
+    /// buffered read makes the descriptor readable when a page has arrived, and immediately if all of its pages are
+    /// cached.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] if requests are in flight at the first call. Else an error of the system.
