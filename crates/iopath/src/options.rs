@@ -44,7 +44,8 @@ pub enum Unaligned {
     /// [`Unaligned::Buffered`] collects writes until a flush. A database that writes pages or records smaller than a
     /// block with it is tens of times slower.
     Bounce,
-    /// Use a page cache. The volume creates one when it is opened.
+    /// Use a page cache. It opens at the first I/O of the volume, or with the volume if that is the first one on a
+    /// filesystem, or no regular file.
     Buffered,
 }
 
