@@ -6,6 +6,7 @@
 mod checks;
 mod failures;
 mod logged;
+mod packages;
 mod peers;
 mod process;
 mod programs;
@@ -74,6 +75,8 @@ const STEPS: &[Step] = &[
     Step::check("peers", false, |_| Ok(peers::install_missing())),
     Step::check("format", true, checks::format),
     Step::check("tidy", true, checks::tidy),
+    Step::check("packages", true, packages::packages),
+    Step::check("other-systems", true, packages::other_systems),
     Step::check("clippy", true, checks::clippy),
     Step::programs("test", true, suites::test, suites::tests_of),
     Step::programs("docs", false, |_| Ok(suites::docs()), suites::tests_of),
@@ -88,7 +91,7 @@ const STEPS: &[Step] = &[
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run only format, tidy, clippy and the tests in the sources
+    /// Run only format, tidy, packages, other systems, clippy and the tests in the sources
     #[arg(long)]
     quick: bool,
     /// Run explore, sim and fsx for longer, with new seeds: for every night

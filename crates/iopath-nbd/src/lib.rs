@@ -71,3 +71,8 @@ pub use server::{
 };
 pub use tls::{TlsClient, TlsError, TlsFiles, TlsServer, TlsSession};
 pub use uri::{NbdUri, Place, UriError};
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -141,3 +141,8 @@ fn open_as(format: &'static Format, input: Input) -> Result<AnyLog, LogError> {
     };
     LogReader::of_blocks(info, Box::new(source))
 }
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -44,3 +44,8 @@ pub use params::Params;
 pub use request::{Disk, Work, decode};
 pub use server::{LEAVE, UblkOptions, UblkServer, UblkTotals, become_io_flusher, wait_for_end};
 pub use stop::{UblkEnd, detach};
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

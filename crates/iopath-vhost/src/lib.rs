@@ -47,3 +47,8 @@ pub use memory::{Area, GuestMemory, Region};
 pub use request::{ClearRange, Command, Header, Status, parse, ranges};
 pub use ring::{Descriptor, QUEUE_SIZE_MAX, Ring, RingPlaces};
 pub use server::{QUEUES_MAX, VhostOptions, VhostServer, VhostTotals};
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

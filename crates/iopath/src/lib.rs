@@ -199,3 +199,8 @@ pub use iopath_core::{IoError, Op, Priority, Stream};
 pub use iopath_os::{Advice, AlignedBuf, BufferPool, Engine, IoBuf, PoolBuf, WriteBackError};
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeLock, RangeSupport, Volume};
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
