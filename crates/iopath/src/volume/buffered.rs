@@ -109,8 +109,8 @@ impl Volume {
         self.cache_if_any().map(Buffered::unwritable_ranges).unwrap_or_default()
     }
 
-    /// The counters of the page cache; `None` on a volume without one. Zeroes until the cache opens: at the first I/O, of
-    /// a new file at the first call that needs the cache.
+    /// The counters of the page cache; `None` on a volume without one. Zeroes until the cache opens: at the first I/O,
+    /// of a new file at the first call that needs the cache.
     pub fn stats(&self) -> Option<BufferedStats> {
         self.has_cache().then(|| self.cache_if_any().map(Buffered::stats).unwrap_or_default())
     }
