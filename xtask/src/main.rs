@@ -36,7 +36,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run all checks that a change must pass: format, lints, docs, tidy, tests
+    /// Run all checks that a change must pass: format, tidy, packages, other systems, lints, docs, tests
     Test(test::Options),
     /// Check style rules that the compiler does not check
     Tidy(tidy::Options),
