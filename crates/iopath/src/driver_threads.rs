@@ -59,9 +59,10 @@ struct State {
 
 struct Driven {
     key: u64,
-    driver: Box<dyn Drive>,
-    ended: Arc<Ended>,
     due: Option<Instant>,
+    driver: Box<dyn Drive>,
+    // Dropped after the driver.
+    end: ReportEnd,
 }
 
 /// Whether a driver was dropped.
@@ -69,6 +70,16 @@ struct Driven {
 struct Ended {
     is_ended: Mutex<bool>,
     changed: Condvar,
+}
+
+/// Reports the end of a driver when it is dropped.
+struct ReportEnd(Arc<Ended>);
+
+impl Drop for ReportEnd {
+    fn drop(&mut self) {
+        *lock(&self.0.is_ended) = true;
+        self.0.changed.notify_all();
+    }
 }
 
 /// A driver at a thread.
@@ -117,11 +128,6 @@ impl Driving {
 }
 
 impl Ended {
-    fn report(&self) {
-        *lock(&self.is_ended) = true;
-        self.changed.notify_all();
-    }
-
     fn wait(&self) {
         let mut is_ended = lock(&self.is_ended);
         while !*is_ended {
@@ -143,8 +149,7 @@ impl DriverThread {
         epoll::add(&self.epoll, driver.as_fd(), EventData::new_u64(key), EventFlags::IN)?;
         if !state.is_running {
             let thread = Arc::clone(self);
-            let started = thread::Builder::new().name("iopath-driver".to_owned()).spawn(|| run(thread));
-            if let Err(refused) = started {
+            if let Err(refused) = named().spawn(|| run(thread)) {
                 epoll::delete(&self.epoll, driver.as_fd())?;
                 return Err(refused);
             }
@@ -153,7 +158,7 @@ impl DriverThread {
         state.next_key += 1;
         state.count += 1;
         let ended = Arc::<Ended>::default();
-        state.added.push(Driven { key, driver, ended: Arc::clone(&ended), due: None });
+        state.added.push(Driven { key, due: None, driver, end: ReportEnd(Arc::clone(&ended)) });
         Ok(Driving { ended, _thread: Arc::clone(self) })
     }
 }
@@ -164,7 +169,10 @@ struct Drivers {
     by_key: HashMap<u64, Driven>,
     /// The time limits of their waits.
     due: BTreeSet<(Instant, u64)>,
-    ended: Vec<Arc<Ended>>,
+    /// Those that were dropped in this round.
+    ended: Vec<ReportEnd>,
+    /// Those that were removed in this round.
+    removed: usize,
 }
 
 fn run(thread: Arc<DriverThread>) {
@@ -174,15 +182,15 @@ fn run(thread: Arc<DriverThread>) {
     loop {
         {
             let mut state = lock(&thread.state);
-            state.count -= drivers.ended.len();
+            state.count -= std::mem::take(&mut drivers.removed);
             drivers.by_key.extend(state.added.drain(..).map(|driven| (driven.key, driven)));
             state.is_running = !drivers.by_key.is_empty();
         }
         if drivers.by_key.is_empty() {
-            drop(thread);
-            return drivers.report_ended();
+            // Before the ends are reported: a descriptor is closed with the last volume.
+            return drop(thread);
         }
-        drivers.report_ended();
+        drivers.ended.clear();
         let timeout = drivers.timeout().and_then(|timeout| timeout.try_into().ok());
         match epoll::wait(&thread.epoll, &mut events, timeout.as_ref()) {
             Ok((ready, _)) => ready.iter().for_each(|event| drivers.turn(&thread, event.data.u64())),
@@ -224,24 +232,34 @@ impl Drivers {
         if let Some(due) = driven.due.take() {
             self.due.remove(&(due, key));
         }
-        if let Ok(Turn::Wait(limit)) = catch_unwind(AssertUnwindSafe(|| driven.driver.turn())) {
+        let turn = catch_unwind(AssertUnwindSafe(|| driven.driver.turn()));
+        if let Ok(Turn::Wait(limit)) = turn {
             driven.due = limit.and_then(|limit| Instant::now().checked_add(limit));
             self.due.extend(driven.due.map(|due| (due, key)));
             return;
         }
-        // It has ended, or code of the program has panicked, which was reported. Its futures fail then.
-        if let Some(Driven { driver, ended, .. }) = self.by_key.remove(&key) {
-            // Fails only if the descriptor is not in the set.
-            let _ = epoll::delete(&thread.epoll, driver.as_fd());
+        let Some(Driven { driver, end, .. }) = self.by_key.remove(&key) else { return };
+        self.removed += 1;
+        // Fails only if the descriptor is not in the set.
+        let _ = epoll::delete(&thread.epoll, driver.as_fd());
+        if turn.is_ok() {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(driver)));
-            self.ended.push(ended);
+            self.ended.push(end);
+            return;
         }
+        // Code of the program has panicked, which was reported. The futures of the driver fail when it is dropped. That
+        // waits for its requests, so it must not delay the other drivers. It is dropped here if the system refuses a
+        // thread.
+        let dropped = (driver, end);
+        let _ = named().spawn(move || {
+            IS_DRIVING.set(true);
+            drop(dropped);
+        });
     }
+}
 
-    /// Wakes the threads that wait for the drivers that were dropped.
-    fn report_ended(&mut self) {
-        self.ended.drain(..).for_each(|ended| ended.report());
-    }
+fn named() -> thread::Builder {
+    thread::Builder::new().name("iopath-driver".to_owned())
 }
 
 /// Ignores poisoning: no code of the program runs under a lock of this file.

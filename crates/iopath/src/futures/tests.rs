@@ -83,23 +83,6 @@ fn a_driver_that_may_wait_for_another_one_has_its_own_thread() {
     assert!(counts(&context).is_empty());
 }
 
-#[test]
-fn a_volume_whose_device_is_stuck_delays_no_other_one_of_its_thread() {
-    let context = Context::new(16 << 20);
-    let options = Options::new().write(true).context(&context);
-    let faults = Faults::new(1);
-    faults.add(Fault::stuck().on(Op::Write));
-    let stuck = futures(&volume(&options.clone().faults(&faults)));
-    let others: Vec<_> = (0..16).map(|_| futures(&volume(&options))).collect();
-    let mut write = pin!(stuck.write_at(AlignedBuf::new(PAGE).unwrap(), 0));
-    assert!(smol::block_on(smol::future::poll_once(write.as_mut())).is_none());
-    others.iter().enumerate().for_each(|(seed, volume)| smol::block_on(write_and_read(volume, seed)));
-    drop(others);
-    assert_eq!(counts(&context).iter().sum::<usize>(), 1);
-    faults.stop();
-    smol::block_on(write).0.unwrap();
-}
-
 /// Drops a volume in the thread of a driver, then panics if it shall.
 struct Dropping {
     volume: Mutex<Option<AsyncVolume>>,
@@ -112,6 +95,33 @@ impl Wake for Dropping {
         drop(self.volume.lock().unwrap().take());
         let _ = self.woken.send(());
         assert!(!self.panics, "a waker that shall panic");
+    }
+}
+
+#[test]
+fn a_volume_whose_device_is_stuck_delays_no_other_one_of_its_thread() {
+    for panics in [false, true] {
+        let context = Context::new(16 << 20);
+        let options = Options::new().write(true).context(&context);
+        let faults = Faults::new(1);
+        faults.add(Fault::stuck().on(Op::Write));
+        let stuck = futures(&volume(&options.clone().faults(&faults)));
+        let others: Vec<_> = (0..16).map(|_| futures(&volume(&options))).collect();
+        let mut write = pin!(stuck.write_at(AlignedBuf::new(PAGE).unwrap(), 0));
+        assert!(smol::block_on(smol::future::poll_once(write.as_mut())).is_none());
+        if panics {
+            // The driver is dropped, which waits for the write.
+            let (woken, is_woken) = channel();
+            let waker = Arc::new(Dropping { volume: Mutex::default(), panics, woken }).into();
+            let mut read = pin!(stuck.read_at(AlignedBuf::new(PAGE).unwrap(), 2 * PAGE as u64));
+            assert!(read.as_mut().poll(&mut task::Context::from_waker(&waker)).is_pending());
+            is_woken.recv().unwrap();
+        }
+        others.iter().enumerate().for_each(|(seed, volume)| smol::block_on(write_and_read(volume, seed)));
+        drop(others);
+        assert_eq!(counts(&context).iter().sum::<usize>(), usize::from(!panics));
+        faults.stop();
+        smol::block_on(write).0.unwrap();
     }
 }
 
