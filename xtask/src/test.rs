@@ -75,9 +75,10 @@ const STEPS: &[Step] = &[
     Step::check("peers", false, |_| Ok(peers::install_missing())),
     Step::check("format", true, checks::format),
     Step::check("tidy", true, checks::tidy),
+    Step::check("clippy", true, checks::clippy),
+    // After clippy, which downloads all dependencies: `packages` is offline.
     Step::check("packages", true, packages::packages),
     Step::check("other-systems", true, packages::other_systems),
-    Step::check("clippy", true, checks::clippy),
     Step::programs("test", true, suites::test, suites::tests_of),
     Step::programs("docs", false, |_| Ok(suites::docs()), suites::tests_of),
     Step::programs("test-without-uring", false, suites::test_without_io_uring, suites::tests_of),
