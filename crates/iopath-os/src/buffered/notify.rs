@@ -186,10 +186,7 @@ impl State {
     pub(super) fn count_waiting(&mut self, request: RequestId) {
         let owner = &mut self.owners[request.owner];
         owner.waiting += 1;
-        if owner.notifier.is_some() {
-            self.waiting_with_notifier += 1;
-            self.ensure_poller(request.owner);
-        }
+        self.waiting_with_notifier += u32::from(owner.notifier.is_some());
     }
 
     fn uncount_waiting(&mut self, request: RequestId) {

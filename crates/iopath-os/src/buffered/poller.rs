@@ -1,6 +1,6 @@
 //! The thread that polls the device for queues of requests whose owners wait in an event loop: no thread of the program
-//! waits in the device on their behalf. One for each cache while such requests wait. It ends after some time without
-//! one, and the next such request starts it again.
+//! waits in the device on their behalf. One for each cache, which the first such request starts, and which ends after
+//! some time without one.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -17,34 +17,23 @@ use crate::sync::thread;
 const IDLE_MAX: Duration =
     if cfg!(iopath_explore) { Duration::from_micros(500) } else { Duration::from_secs(1) };
 
-impl State {
-    /// A request of this queue waits from now on; its owner is an event loop.
-    pub(super) fn ensure_poller(&mut self, owner: usize) {
-        if let Some(poller) = self.poller.idle.take() {
-            poller.unpark();
-        } else if !self.poller.is_running
-            && let Some(cache) = self.owners[owner].cache.upgrade()
-        {
-            // If the system refuses the thread, the flusher polls, and the next request tries again.
-            let _ = cache.start_poller(self);
-        }
-    }
-}
-
 impl CacheShared {
-    /// Starts the thread unless it runs.
+    /// Wakes or starts the thread.
     ///
     /// # Errors
     /// If the system refuses a thread.
-    pub(super) fn start_poller(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
-        if state.poller.is_running || state.is_closing || state.broken.is_some() {
+    pub(super) fn ensure_poller(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        if let Some(poller) = state.poller.idle.take() {
+            poller.unpark();
+        }
+        if state.poller.is_running {
             return Ok(());
         }
         let shared = Arc::clone(self);
         let builder = thread::Builder::new().name("iopath-poll".to_owned());
         let started = builder.spawn(move || shared.poll_in_background())?;
         state.poller.is_running = true;
-        // A thread before it no longer uses the cache.
+        // The thread before it no longer uses the cache.
         *self.poller.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
         Ok(())
     }
@@ -139,7 +128,6 @@ mod tests {
         notifier.arm();
         let mut queue = buffered.request_queue(2, 0);
         queue.set_notifier(&notifier).unwrap();
-        assert!(is_running());
         for page in 0..2 {
             eventually("the end of the thread", || !is_running());
             faults.add(Fault::stuck().on(Op::Read));

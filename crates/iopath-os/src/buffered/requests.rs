@@ -81,6 +81,8 @@ pub struct CacheQueue<B: IoBuf = PoolBuf> {
     /// An empty list, whose memory is reused: `collect_ready` exchanges it for the list of the [`Owner`].
     ready: Vec<(u32, Outcome)>,
     notifier: Option<Notifier>,
+    /// The system has refused the thread that polls for event loops.
+    polls_itself: bool,
 }
 
 impl<B: IoBuf> fmt::Debug for CacheQueue<B> {
@@ -123,6 +125,7 @@ impl Buffered {
             completed: VecDeque::with_capacity(depth.min(4096) as usize),
             ready: Vec::new(),
             notifier: None,
+            polls_itself: false,
         }
     }
 }
@@ -216,20 +219,16 @@ impl<B: IoBuf> CacheQueue<B> {
     }
 
     /// From now on, notifies `notifier` when a request has completed or can continue. A thread in the background then
-    /// polls the device while no other thread does and such requests wait.
+    /// polls the device while no other thread does and such requests wait. If the system refuses the thread, the owner
+    /// polls: [`CacheQueue::next_timeout`].
     ///
     /// # Errors
-    /// If requests are in flight, or the system refuses a thread.
+    /// If requests are in flight.
     pub fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         if !self.requests.is_empty() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mut state = self.shared.lock();
-        self.shared.start_poller(&mut state)?;
-        let owner = &mut state.owners[self.owner];
-        owner.notifier = Some(notifier.clone());
-        owner.cache = Arc::downgrade(&self.shared);
-        drop(state);
+        self.shared.lock().owners[self.owner].notifier = Some(notifier.clone());
         self.notifier = Some(notifier.clone());
         Ok(())
     }

@@ -1,11 +1,8 @@
 //! The records of threads, requests and commands that wait. The code that waits is in `wait.rs` and `notify.rs`.
 
-use std::sync::Weak;
-
 use iopath_core::cache::{DirectTag, IoTag, Outcome};
 use iopath_core::{Extent, Op};
 
-use super::CacheShared;
 use crate::device::Notifier;
 use crate::election::Sleep;
 use crate::sync::thread::Thread;
@@ -53,8 +50,6 @@ pub(super) struct Owner {
     pub(super) ready: Vec<(u32, Outcome)>,
     /// Notified when a request can continue.
     pub(super) notifier: Option<Notifier>,
-    /// Its cache, if it has a notifier.
-    pub(super) cache: Weak<CacheShared>,
     /// Requests that wait for an outcome.
     pub(super) waiting: u32,
 }

@@ -20,7 +20,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     ///
     /// After the first call, a direct batch has a queue and an engine of its own with every elevator, since no thread
     /// waits for the device of a shared queue on behalf of an event loop. For buffered batches the cache starts one
-    /// thread, which polls its device while requests of such batches wait, and ends after a second without one. A
+    /// thread when a request of such a batch waits, which polls its device, and ends after a second without one. A
     /// buffered read makes the descriptor readable when a page has arrived, and immediately if all of its pages are
     /// cached.
     ///
@@ -78,8 +78,9 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     }
 
     /// The maximum time to wait for [`Batch::completion_fd`] before the next [`Batch::poll`]; `None` for no limit.
-    /// There is a limit in four cases: an elevator delays requests; a forced write waits for a flush of the page cache;
-    /// writes wait because too many pages are dirty; a request waits for a page of a full cache.
+    /// There is a limit in five cases: an elevator delays requests; a forced write waits for a flush of the page cache;
+    /// writes wait because too many pages are dirty; a request waits for a page of a full cache; the system has refused
+    /// the thread that polls for buffered batches.
     pub fn next_timeout(&self) -> Option<Duration> {
         self.io.next_timeout()
     }

@@ -25,6 +25,7 @@ impl<B: IoBuf> CacheQueue<B> {
         }
         let mut state = shared.lock();
         state.begin_command(self.id(key), request.op, blocks, request.unit_bytes);
+        self.ensure_poller(&mut state);
         state.poll(clock::now());
         self.collect(&mut state);
     }

@@ -17,6 +17,9 @@ use crate::io_buf::IoBuf;
 /// not report that it has left the frame, so no event announces a free frame.
 const STARVED_POLL: Duration = Duration::from_millis(1);
 
+/// The interval at which an event loop polls while no thread does so for it.
+const UNPOLLED_POLL: Duration = Duration::from_millis(1);
+
 impl<B: IoBuf> CacheQueue<B> {
     /// Submits, and blocks until `gather` requests have completed, or all requests in flight if these are fewer.
     ///
@@ -53,16 +56,25 @@ impl<B: IoBuf> CacheQueue<B> {
         let pause = self.pause_end.filter(|_| !self.paused.is_empty());
         let pause = pause.map(|end| end.saturating_since(now));
         let starved = (self.starved > 0).then_some(STARVED_POLL);
-        [pause, starved].into_iter().flatten().min()
+        let unpolled = (self.polls_itself && !self.requests.is_empty()).then_some(UNPOLLED_POLL);
+        [pause, starved, unpolled].into_iter().flatten().min()
     }
 
     /// The request waits for an outcome.
     pub(super) fn waits(&mut self, key: u32, waiter: usize, state: &mut State) {
         state.count_waiting(self.id(key));
+        self.ensure_poller(state);
         let request = &mut self.requests[key as usize];
         request.waiter = Some(waiter);
         request.is_starved = state.path.is_starved(waiter as u64);
         self.starved += u32::from(request.is_starved);
+    }
+
+    /// Requests wait from now on: if the owner is an event loop, a thread polls for it.
+    pub(super) fn ensure_poller(&mut self, state: &mut State) {
+        if self.notifier.is_some() {
+            self.polls_itself = self.shared.ensure_poller(state).is_err();
+        }
     }
 
     /// The outcome of the request is known.
