@@ -1,6 +1,7 @@
-//! Buffers for direct I/O, allocated once: aligned, of one size, and registered with `io_uring`. Registration saves the
-//! look-up and pinning of pages at each I/O. The pool is not a page cache.
+//! Buffers for direct I/O, in memory of the pool or of the program: aligned, of one size, and registered with
+//! `io_uring`. Registration saves the look-up and pinning of pages at each I/O. The pool is not a page cache.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
@@ -27,6 +28,12 @@ const FIRST_BYTES_MIN: usize = 128 << 10;
 /// The maximum number of registered buffers of a pool: half as many as a ring takes.
 const REGISTERED_MAX: usize = 8192;
 
+/// Buffers in memory of the program start at multiples of this: no device has a larger alignment of memory
+/// (`stx_dio_mem_align`).
+const MEMORY_ALIGN_BYTES: usize = 4096;
+
+const BUFFER_BYTES_RULE: &str = "a buffer has 1 byte to 1 GiB, the limit of registration";
+
 /// A fixed number of aligned buffers of one size, in one region of memory that the ring of a batch registers. Clones
 /// share them, so batches of several threads and volumes can transfer the buffers of one pool. Each ring registers the
 /// memory for itself.
@@ -44,15 +51,57 @@ impl fmt::Debug for BufferPool {
     }
 }
 
-#[derive(Debug)]
 struct Shared {
     /// The buffers, one after another.
-    memory: AlignedBuf,
+    memory: PoolMemory,
     buffer_bytes: usize,
     pieces: Pieces,
     registration: Registration,
     /// The numbers of the free buffers.
     free: Mutex<Vec<u32>>,
+}
+
+/// The memory of a pool. Its bytes are initialised.
+enum PoolMemory {
+    Own(AlignedBuf),
+    Program(ProgramMemory),
+}
+
+/// Memory of the program: see [`BufferPool::of_memory`].
+struct ProgramMemory {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Keeps the memory.
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the caller of `BufferPool::of_memory` promises that any thread may access the memory; the owner is `Send`.
+unsafe impl Send for ProgramMemory {}
+// SAFETY: as above. A shared reference gives an address and a length only.
+unsafe impl Sync for ProgramMemory {}
+
+impl PoolMemory {
+    fn start(&self) -> NonNull<u8> {
+        match self {
+            Self::Own(memory) => memory.start(),
+            Self::Program(memory) => memory.start,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Own(memory) => memory.len(),
+            Self::Program(memory) => memory.bytes,
+        }
+    }
+
+    /// The memory of a page cache, which is never of the program.
+    fn own(&self) -> &AlignedBuf {
+        match self {
+            Self::Own(memory) => memory,
+            Self::Program(_) => unreachable!("a page cache has memory of its own"),
+        }
+    }
 }
 
 /// The time at which a ring registers the memory of a pool. The kernel then populates the memory.
@@ -134,6 +183,61 @@ impl BufferPool {
         Self::with(count, bytes, Registration::OnFirstUse, (0..count).rev())
     }
 
+    /// A pool of `count` buffers of `bytes` bytes each in memory of the program: a database with a buffer pool of its
+    /// own, for example on huge pages (`MAP_HUGETLB`) or in shared memory. Rings register it as a pool of
+    /// [`BufferPool::on_first_use`]. `owner` keeps the memory: the last buffer, batch or ring with the pool drops it.
+    /// It is `()` for memory that lives as long as the process. Buffer 0 starts at `memory`, and each
+    /// [`PoolBuf::number`] is the place of a buffer in it. The first ones that [`BufferPool::take`] returns are at its
+    /// start.
+    ///
+    /// ```
+    /// use iopath_os::{AlignedBuf, BufferPool};
+    ///
+    /// let frames = AlignedBuf::new(16 * 8192)?;
+    /// let memory = frames.start();
+    /// // SAFETY: the region has 16 frames, and the pool, which owns it, is its only user.
+    /// let pool = unsafe { BufferPool::of_memory(memory, 16, 8192, frames) }?;
+    /// assert_eq!(pool.take().map(|frame| (frame.number(), frame.len())), Some((0, 8192)));
+    /// # Ok::<(), iopath_os::NoMemory>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoMemory`] if `memory` or `bytes` is not a multiple of 4,096 bytes, which every device accepts, `bytes` is 0 or
+    /// more than 1 GiB, or the buffers have more than `isize::MAX` bytes.
+    ///
+    /// # Safety
+    /// From this call until `owner` is dropped, also in an error:
+    /// - the `count * bytes` bytes from `memory` on are one allocation or mapping, initialised (a new mapping is), and
+    ///   any thread may read and write them;
+    /// - nothing accesses the bytes except through this pool and its buffers, and the device; no reference to them
+    ///   exists;
+    /// - nothing replaces, discards or protects the pages (`munmap`, `mremap`, `mprotect`, `MADV_DONTNEED`): a ring
+    ///   would transfer the old pages.
+    pub unsafe fn of_memory(
+        memory: NonNull<u8>,
+        count: u32,
+        bytes: usize,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self, NoMemory> {
+        let all_bytes = bytes.saturating_mul(count as usize);
+        let refused = |rule: &'static str| {
+            Err(NoMemory { bytes: all_bytes, source: io::Error::new(io::ErrorKind::InvalidInput, rule) })
+        };
+        if bytes == 0 || bytes > REGISTERED_BYTES_MAX {
+            return refused(BUFFER_BYTES_RULE);
+        }
+        let is_aligned = |place: usize| place.is_multiple_of(MEMORY_ALIGN_BYTES);
+        if !is_aligned(bytes) || !is_aligned(memory.as_ptr().addr()) {
+            return refused("the memory and the size of a buffer must be multiples of 4096 bytes");
+        }
+        if isize::try_from(all_bytes).is_err() {
+            return refused("the buffers are larger than an address space");
+        }
+        let memory = ProgramMemory { start: memory, bytes: all_bytes, _owner: Box::new(owner) };
+        let free = (0..count).rev().collect();
+        Ok(Self::in_memory(PoolMemory::Program(memory), count, bytes, Registration::OnFirstUse, free))
+    }
+
     /// A pool whose buffers all belong to the caller, for a page cache. Memory is populated when it is first used.
     pub(crate) fn of_frames(count: u32, bytes: usize) -> Result<Self, NoMemory> {
         Self::with(count, bytes, Registration::OnFirstUse, 0..0)
@@ -152,8 +256,7 @@ impl BufferPool {
         free: impl Iterator<Item = u32>,
     ) -> Result<Self, NoMemory> {
         if bytes > REGISTERED_BYTES_MAX {
-            let reason = "a buffer has at most 1 GiB, the limit of registration";
-            let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
+            let source = io::Error::new(io::ErrorKind::InvalidInput, BUFFER_BYTES_RULE);
             return Err(NoMemory { bytes, source });
         }
         let buffer_bytes = bytes.max(1).next_multiple_of(page_bytes());
@@ -166,8 +269,18 @@ impl BufferPool {
         };
         // After the memory, which the system refuses if it is too much: the list of such a count is long, too.
         let free = free.collect();
+        Ok(Self::in_memory(PoolMemory::Own(memory), count, buffer_bytes, registration, free))
+    }
+
+    fn in_memory(
+        memory: PoolMemory,
+        count: u32,
+        buffer_bytes: usize,
+        registration: Registration,
+        free: Vec<u32>,
+    ) -> Self {
         let (pieces, free) = (Pieces::new(count, buffer_bytes, registration), Mutex::new(free));
-        Ok(Self { shared: Arc::new(Shared { memory, buffer_bytes, pieces, registration, free }) })
+        Self { shared: Arc::new(Shared { memory, buffer_bytes, pieces, registration, free }) }
     }
 
     /// A buffer, if one is free, with its last content.
@@ -214,12 +327,14 @@ impl BufferPool {
     pub(crate) unsafe fn release(&self, first: u32, count: u32) {
         assert_eq!(self.registration(), Registration::Never, "a ring would keep the old memory");
         // SAFETY: the caller's promises. No ring has registered the memory.
-        unsafe { self.shared.memory.release_part(self.start_of(first), count as usize * self.buffer_bytes()) }
+        unsafe {
+            self.shared.memory.own().release_part(self.start_of(first), count as usize * self.buffer_bytes())
+        }
     }
 
     /// No further part of the pool gets huge pages.
     pub(crate) fn refuse_huge(&self) {
-        self.shared.memory.refuse_huge();
+        self.shared.memory.own().refuse_huge();
     }
 
     /// A whole buffer as memory for a device.
@@ -293,7 +408,8 @@ impl Deref for PoolBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: initialised when the memory was mapped, and this buffer's alone as long as it has the number.
+        // SAFETY: initialised when the memory was mapped, or by the promise of `of_memory`. It is this buffer's alone as
+        // long as it has the number.
         unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.pool.shared.buffer_bytes) }
     }
 }
@@ -327,6 +443,7 @@ impl Drop for PoolBuf {
 mod tests {
     use super::*;
     use iopath_core::Memory;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     #[test]
     fn each_buffer_is_taken_once_and_returns_to_the_pool() {
@@ -349,6 +466,60 @@ mod tests {
         let mut buffer = BufferPool::new(1, 4096).unwrap().take().unwrap();
         buffer[4095] = 1;
         assert_eq!(buffer.iter().map(|&byte| u32::from(byte)).sum::<u32>(), 1);
+    }
+
+    /// Counts its drops.
+    struct Owner(AlignedBuf, Arc<AtomicU32>);
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn of_memory(
+        start: usize,
+        count: u32,
+        bytes: usize,
+        drops: &Arc<AtomicU32>,
+    ) -> Result<BufferPool, NoMemory> {
+        let owner = Owner(AlignedBuf::new(1 << 16).unwrap(), drops.clone());
+        // SAFETY: the pool lies in the region, which only its owner has. A refused pool accesses nothing.
+        unsafe { BufferPool::of_memory(owner.0.start().add(start), count, bytes, owner) }
+    }
+
+    #[test]
+    fn memory_of_the_program_is_divided_in_order_and_kept_until_the_last_buffer_is_dropped() {
+        let drops = Arc::new(AtomicU32::new(0));
+        let pool = of_memory(4096, 7, 8192, &drops).unwrap();
+        let start = pool.start().as_ptr().addr();
+        let mut taken: Vec<PoolBuf> = std::iter::from_fn(|| pool.take()).collect();
+        assert_eq!(taken.len(), 7);
+        for (place, buffer) in taken.iter_mut().enumerate() {
+            assert_eq!((buffer.number() as usize, buffer.len()), (place, 8192));
+            assert_eq!(buffer.as_ptr().addr(), start + place * 8192);
+            assert!(buffer.iter().all(|&byte| byte == 0), "buffer {place} overlaps another");
+            buffer.fill(1);
+        }
+        let pieces: Vec<Range<usize>> = pool.registered().collect();
+        let ends = pieces.first().map(|first| first.start).zip(pieces.last().map(|last| last.end));
+        assert_eq!(ends, Some((start, start + 7 * 8192)));
+        let last = taken.pop().unwrap();
+        drop((pool, taken));
+        assert_eq!((drops.load(Relaxed), last[8191]), (0, 1));
+        drop(last);
+        assert_eq!(drops.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn memory_of_the_program_that_a_device_or_a_ring_may_refuse_is_refused() {
+        let drops = Arc::new(AtomicU32::new(0));
+        for (start, count, bytes) in [(512, 1, 4096), (0, 1, 4608), (0, 1, 0), (0, 1, (1 << 30) + 4096)] {
+            let error = of_memory(start, count, bytes, &drops).unwrap_err();
+            assert_eq!(error.source.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
+        assert!(of_memory(0, 0, 4096, &drops).unwrap().take().is_none());
+        assert_eq!(drops.load(Relaxed), 5);
     }
 
     #[test]

@@ -302,16 +302,15 @@ impl<D: ?Sized> OpenedDevice<D> {
         self.device
     }
 
+    /// A device of an engine for files.
+    pub(crate) fn of_engine(opened: iopath_os::Opened<Box<D>>) -> Self {
+        Self { device: opened.device, engine: opened.engine.name(), fallback: opened.fallback }
+    }
+
     /// A device of this crate.
     #[cfg(any(feature = "remote", feature = "testing"))]
     pub(crate) const fn of(device: Box<D>, engine: &'static str) -> Self {
         Self { device, engine, fallback: None }
-    }
-}
-
-impl<D: ?Sized> From<iopath_os::Opened<Box<D>>> for OpenedDevice<D> {
-    fn from(opened: iopath_os::Opened<Box<D>>) -> Self {
-        Self { device: opened.device, engine: opened.engine.name(), fallback: opened.fallback }
     }
 }
 

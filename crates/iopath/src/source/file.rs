@@ -133,11 +133,11 @@ impl Source for FileSource {
     }
 
     fn open(&self, setup: &DeviceSetup) -> Result<OpenedDevice<dyn RealDevice + Send>, OpenError> {
-        Ok(self.engine.open_shared(&self.file, &setup.limits, &setup.engine())?.into())
+        Ok(OpenedDevice::of_engine(self.engine.open_shared(&self.file, &setup.limits, &setup.engine())?))
     }
 
     fn open_local(&self, setup: &DeviceSetup) -> Result<OpenedDevice<dyn RealDevice>, OpenError> {
-        Ok(self.engine.open(&self.file, &setup.limits, &setup.engine())?.into())
+        Ok(OpenedDevice::of_engine(self.engine.open(&self.file, &setup.limits, &setup.engine())?))
     }
 
     fn name(&self) -> PathBuf {

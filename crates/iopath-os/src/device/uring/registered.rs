@@ -126,6 +126,7 @@ mod tests {
 
     use super::super::{AnyThread, Uring, UringConfig};
     use super::*;
+    use crate::aligned::AlignedBuf;
     use crate::clock;
     use crate::device::RealDevice;
 
@@ -171,6 +172,40 @@ mod tests {
             unsafe { run.copy_to(&mut read) };
             assert!(read == written);
             assert_eq!(count(&ring, State::Registered), registered, "{ring:?}");
+        }
+    }
+
+    /// Memory of the program is registered by the first request in each piece, as memory of the pool.
+    #[test]
+    fn memory_of_the_program_is_registered_piece_by_piece() {
+        let written: Vec<u8> = (0..PAGE).map(|byte| (byte % 251) as u8).collect();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &written).unwrap();
+        let frames = AlignedBuf::new(8 << 20).unwrap();
+        // SAFETY: the region has these frames, the pool owns it, and nothing else accesses it.
+        let pool = unsafe { BufferPool::of_memory(frames.start(), 2048, PAGE as usize, frames) }.unwrap();
+        let limits = Limits { logical_block_bytes: PAGE, ..Limits::with_capacity(u64::from(PAGE) / 512) };
+        let config = UringConfig { depth: 8, pool: Some(pool.clone()) };
+        let mut ring = match Uring::<AnyThread>::new(Arc::new(file.reopen().unwrap()), &limits, &config) {
+            Ok(ring) => ring,
+            Err(refused) => return eprintln!("skipped: io_uring is refused here ({refused})"),
+        };
+        if ring.registered.buffers.iter().all(|buffer| buffer.state == State::Registered) {
+            return eprintln!("skipped: this kernel registers buffers at once");
+        }
+        for last in [0, 2047] {
+            // SAFETY: the pool has these frames; no code accesses them until the read has completed.
+            let segment = unsafe { pool.segment(last) };
+            let extent = Extent::from_bytes(0, u64::from(PAGE)).unwrap();
+            ring.submit(&Io::new(Tag::from_bits(1), Op::Read, extent, &[segment]), clock::now()).unwrap();
+            ring.commit_and_wait(1, None).unwrap();
+            assert_eq!(ring.poll_completion(clock::now()).unwrap().result, Ok(()));
+            let mut read = vec![0; written.len()];
+            // SAFETY: the read has completed.
+            unsafe { segment.copy_to(&mut read) };
+            assert!(read == written);
+            let number = segment.registered().unwrap();
+            assert_eq!(ring.registered.buffers[usize::from(number)].state, State::Registered, "{ring:?}");
         }
     }
 }
