@@ -133,9 +133,10 @@ impl RemoteTarget {
 
     /// The connections that were lost and made anew so far.
     pub(crate) fn losses(&self) -> Losses {
-        self.exports.iter().map(Remote::losses).fold(Losses::default(), |sum, one| Losses {
-            lost: sum.lost + one.lost,
-            reconnected: sum.reconnected + one.reconnected,
+        self.exports.iter().map(Remote::losses).fold(Losses::default(), |mut sum, one| {
+            sum.lost += one.lost;
+            sum.reconnected += one.reconnected;
+            sum
         })
     }
 

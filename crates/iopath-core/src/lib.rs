@@ -28,6 +28,7 @@
 mod atomic;
 mod block;
 mod collections;
+pub mod debug;
 mod error;
 mod file;
 mod memory;

@@ -11,6 +11,7 @@ mod cache;
 mod cache_crash;
 mod cache_model;
 mod cache_room;
+mod debug_output;
 mod elevators;
 mod extreme_values;
 mod faults;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use iopath_core::mapper::Boundary;
 use iopath_os::target::extents::{ExtentFlags, FileExtent, extents};
-use iopath_os::target::{Backing, DioAlignment, Kind, Target, TargetError};
+use iopath_os::target::{DioAlignment, Kind, Target, TargetError};
 use iopath_report::map::{FileMap, MapExtent, SCHEMA};
 
 use iopath_bench::error::BenchError;
@@ -121,7 +121,7 @@ fn warnings(
     if filesystem == Some("btrfs") {
         warnings.push("physical offsets are addresses of the btrfs volume, not of its disks".to_owned());
     }
-    if let Backing::None { reason } = &target.backing {
+    if let Err(reason) = target.backing.known_disk() {
         warnings.push(format!("the disk and its limits are not known: {reason}"));
     }
     if found.iter().any(|extent| !extent.has_known_offset()) {

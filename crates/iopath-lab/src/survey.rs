@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use iopath::Volume;
-use iopath_os::target::Backing;
 
 use cell::{Cell, Constraints, HIT_BYTES};
 use compare::CpuOf;
@@ -292,10 +291,7 @@ fn facts_of(target: &Target, host: Option<&Host>) -> Facts {
 
 /// The reason why no single disk is known; none if a disk is known.
 fn no_disk(target: &TargetInfo) -> Option<String> {
-    match &target.backing {
-        Backing::Disk(_) => None,
-        Backing::None { reason } => Some(reason.clone()),
-    }
+    target.backing.known_disk().err().map(str::to_owned)
 }
 
 /// None if the target cannot be opened as a volume.

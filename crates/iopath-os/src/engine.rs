@@ -4,6 +4,7 @@
 mod fallback;
 mod probe;
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::str::FromStr;
@@ -52,12 +53,18 @@ impl FromStr for Engine {
 }
 
 /// There is no engine of that name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no engine is called {name:?}; choose one of: {}", Engine::KNOWN.iter().map(|known| known.0).collect::<Vec<_>>().join(", "))]
 #[non_exhaustive]
 pub struct UnknownEngine {
     /// The requested name.
     pub name: String,
+}
+
+impl fmt::Debug for UnknownEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        iopath_core::debug::error("UnknownEngine", self, f)
+    }
 }
 
 /// The limits of a device.
@@ -92,6 +99,7 @@ pub struct Opened<D> {
 
 /// The reason why no device could be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// `io_uring` was requested by name and is refused.
     #[error("{0}; or use the engine threads or auto")]

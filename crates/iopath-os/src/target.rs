@@ -28,6 +28,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use iopath_core::debug;
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
 
 pub use alignment::{AlignmentSource, DioAlignment, DioError};
@@ -82,11 +83,11 @@ impl fmt::Debug for Target {
             Backing::None { reason } => reason,
         };
         f.debug_struct("Target")
-            .field("path", &self.path)
+            .field("path", &debug::Text(self.path.display()))
             .field("kind", &self.kind)
             .field("size_bytes", &self.size_bytes)
             .field("filesystem", &self.filesystem)
-            .field("disk", disk)
+            .field("disk", &debug::Text(disk))
             .finish_non_exhaustive()
     }
 }
@@ -110,7 +111,8 @@ pub enum Kind {
 }
 
 /// The filesystem of a file or directory.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Filesystem {
     /// Type as in the mount table: `ext4`, `xfs`, `btrfs`, `overlay`, …
     pub name: String,
@@ -128,8 +130,8 @@ pub struct Filesystem {
 impl fmt::Debug for Filesystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Filesystem")
-            .field("name", &self.name)
-            .field("mount_point", &self.mount_point)
+            .field("name", &debug::Text(&self.name))
+            .field("mount_point", &debug::Text(self.mount_point.display()))
             .finish_non_exhaustive()
     }
 }
@@ -158,7 +160,8 @@ impl Filesystem {
 }
 
 /// The disk beneath a target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Backing {
     /// The whole disk, with the partition if the target is one or lies on one.
     Disk(Box<Disk>),
@@ -169,6 +172,15 @@ pub enum Backing {
     },
 }
 
+impl fmt::Debug for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disk(disk) => f.debug_tuple("Disk").field(disk).finish(),
+            Self::None { reason } => f.debug_struct("None").field("reason", &debug::Text(reason)).finish(),
+        }
+    }
+}
+
 impl Backing {
     /// The disk, if there is one.
     pub fn disk(&self) -> Option<&Disk> {
@@ -177,10 +189,21 @@ impl Backing {
             Self::None { .. } => None,
         }
     }
+
+    /// The disk, or the reason why none is known, in words that fit after "no disk: ".
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn known_disk(&self) -> Result<&Disk, &str> {
+        match self {
+            Self::Disk(disk) => Ok(disk),
+            Self::None { reason } => Err(reason),
+        }
+    }
 }
 
 /// The reason why a target cannot be inspected.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
     /// The file does not exist, or a directory of the path may not be searched.
@@ -207,6 +230,12 @@ pub enum TargetError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+impl fmt::Debug for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug::error("TargetError", self, f)
+    }
 }
 
 impl TargetError {

@@ -1,6 +1,7 @@
 //! Settings of the calling thread that no safe interface has: the priority of its I/O, the nodes of its memory, its
 //! nice value.
 
+use iopath_core::debug;
 use std::fmt;
 use std::io;
 
@@ -72,7 +73,7 @@ impl fmt::Display for IoPriority {
 }
 
 /// The nodes on which the kernel allocates the memory of a thread (`set_mempolicy(2)`).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub enum MemoryPolicy {
     /// The node of the CPU.
     #[default]
@@ -83,6 +84,17 @@ pub enum MemoryPolicy {
     Bind(Vec<usize>),
     /// These nodes in turn.
     Interleave(Vec<usize>),
+}
+
+impl fmt::Debug for MemoryPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("Default"),
+            Self::Prefer(node) => f.debug_tuple("Prefer").field(node).finish(),
+            Self::Bind(nodes) => f.debug_tuple("Bind").field(&debug::List(nodes)).finish(),
+            Self::Interleave(nodes) => f.debug_tuple("Interleave").field(&debug::List(nodes)).finish(),
+        }
+    }
 }
 
 impl fmt::Display for MemoryPolicy {

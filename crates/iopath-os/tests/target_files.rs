@@ -41,6 +41,7 @@ fn a_link_leads_to_the_file_with_its_size_and_filesystem() {
     match target.backing {
         Backing::Disk(disk) => assert!(disk.size_bytes > 0 && !disk.name.contains('/'), "{disk:?}"),
         Backing::None { reason } => assert!(!reason.is_empty()),
+        backing => panic!("{backing:?} is neither"),
     }
     let dir = Target::inspect(dir.path()).expect("it is there");
     assert_eq!((dir.kind, dir.size_bytes, dir.allocated_bytes), (Kind::Directory, 0, None));

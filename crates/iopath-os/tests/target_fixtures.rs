@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use iopath_os::target::disk::Disk;
 use iopath_os::target::guard::refusals_in;
 use iopath_os::target::{
-    Backing, Beneath, DeviceNumber, Effect, FileId, Filesystem, Kind, Refusal, Roots, Scheduler, Submitter,
-    TableError, Target, WriteCache,
+    Backing, Beneath, DeviceNumber, Effect, FileId, Filesystem, Kind, Refusal, Roots, Submitter, TableError,
+    Target, WriteCache,
 };
 use tempfile::TempDir;
 
@@ -105,6 +105,8 @@ fn a_disk_has_the_attributes_of_sysfs() {
     machine.write("sys/devices/pci/sda/device/model", "Samsung SSD 870 ");
     let disk = Disk::find(&machine.roots(), SDA2).expect("in the fixture");
     assert_eq!((disk.name.as_str(), disk.device, disk.size_bytes), ("sda", SDA, 100 << 20));
+    let texts = [format!("{disk:?}"), format!("{:?} {:?}", disk.partition, disk.scheduler)];
+    assert!(texts.iter().all(|text| text.len() <= 1024), "{texts:?}");
     let partition = disk.partition.expect("asked for one");
     assert_eq!((partition.name.as_str(), partition.device), ("sda2", SDA2));
     assert_eq!((partition.start_bytes, partition.size_bytes), (Some(2 << 20), 80 << 20));
@@ -113,8 +115,9 @@ fn a_disk_has_the_attributes_of_sysfs() {
     assert_eq!((disk.logical_block_bytes, disk.physical_block_bytes), (Some(512), Some(4096)));
     assert_eq!((disk.minimum_io_bytes, disk.optimal_io_bytes), (Some(4096), None), "0 means: not known");
     assert_eq!((disk.chunk_bytes, disk.dma_alignment_bytes), (Some(128 << 10), Some(4)));
-    let available = ["none", "mq-deadline", "bfq"].map(str::to_owned).to_vec();
-    assert_eq!(disk.scheduler, Some(Scheduler { current: "mq-deadline".to_owned(), available }));
+    let scheduler = disk.scheduler.expect("it has one");
+    assert_eq!(scheduler.current, "mq-deadline");
+    assert_eq!(scheduler.available, ["none", "mq-deadline", "bfq"]);
     assert_eq!(
         (disk.read_ahead_kb, disk.max_sectors_kb, disk.max_hw_sectors_kb),
         (Some(128), Some(1280), Some(32767))
@@ -307,13 +310,9 @@ fn layers_that_encrypt_compress_or_deduplicate_are_found_on_the_way_down() {
         ("ecryptfs", "rw", Some(Effect::Encrypts)),
         ("ext4", "rw", None),
     ] {
-        let filesystem = Filesystem {
-            name: name.to_owned(),
-            mount_point: PathBuf::from("/data"),
-            source: PathBuf::from("none"),
-            options: options.to_owned(),
-            available_bytes: None,
-        };
+        let mut filesystem = Filesystem::default();
+        (filesystem.name, filesystem.options) = (name.to_owned(), options.to_owned());
+        filesystem.mount_point = PathBuf::from("/data");
         let mut target = machine.target(SDA1);
         (target.kind, target.filesystem) = (Kind::RegularFile, Some(filesystem));
         let beneath = Beneath::find(&machine.roots(), &target);

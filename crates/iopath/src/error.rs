@@ -1,7 +1,7 @@
 //! The errors of this crate: [`OpenError`] from opening, [`Error`] from I/O. Each message names the object, the value
 //! and the remedy. Does not translate error numbers of the kernel: see `errno.rs` of `iopath-os`.
 
-use iopath_core::{IoError, Op};
+use iopath_core::{IoError, Op, debug};
 use iopath_os::target::{DioError, Refusal, TargetError};
 use iopath_os::{EngineError, NoMemory, WaitError};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The reason why a volume could not be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The target could not be inspected; it may be missing.
@@ -135,6 +135,12 @@ pub enum OpenError {
         /// The largest cache for pages of this size.
         max_bytes: u64,
     },
+}
+
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug::error("OpenError", self, f)
+    }
 }
 
 impl OpenError {
@@ -381,9 +387,10 @@ impl Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Repr { kind, op, offset, bytes, path, cause } = &*self.0;
-        let mut debug = f.debug_struct("Error");
-        debug.field("kind", kind).field("op", op).field("offset", offset);
-        debug.field("bytes", bytes).field("path", path).field("cause", cause).finish()
+        let mut output = f.debug_struct("Error");
+        output.field("kind", kind).field("op", op).field("offset", offset).field("bytes", bytes);
+        output.field("path", &debug::Text(path.display()));
+        output.field("cause", &cause.as_ref().map(|cause| debug::Text(cause.as_error()))).finish()
     }
 }
 

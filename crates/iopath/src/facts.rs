@@ -1,12 +1,14 @@
 //! The facts of a volume, found when it is opened. Plain data.
 
+use iopath_core::debug;
 use iopath_os::Fallback;
 use iopath_os::target::Target;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The facts of a volume: [`Volume::facts`](crate::Volume::facts).
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Facts {
     /// The path, with symbolic links resolved; of a remote export, its URI.
@@ -26,4 +28,19 @@ pub struct Facts {
     pub fallback: Option<Fallback>,
     /// The target: filesystem, disk, scheduler.
     pub target: Arc<Target>,
+}
+
+impl fmt::Debug for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Facts")
+            .field("path", &debug::Text(self.path.display()))
+            .field("size_bytes", &self.size_bytes)
+            .field("block_bytes", &self.block_bytes)
+            .field("memory_align_bytes", &self.memory_align_bytes)
+            .field("request_bytes_max", &self.request_bytes_max)
+            .field("engine", &self.engine)
+            .field("fallback", &self.fallback)
+            .field("target", &self.target)
+            .finish()
+    }
 }

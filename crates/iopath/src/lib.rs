@@ -186,8 +186,8 @@ pub mod target {
 /// Disks in memory with power failures, faults and modelled times, for tests of programs.
 #[cfg(feature = "testing")]
 pub mod testing {
-    pub use iopath_core::{Damage, Extent};
-    pub use iopath_os::{Fault, Faults, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Timing};
+    pub use iopath_core::{Damage, Extent, Fault};
+    pub use iopath_os::{Faults, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Timing};
 }
 
 pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Request};
@@ -195,8 +195,9 @@ pub use context::Context;
 pub use error::{Error, ErrorKind, OpenError, Result};
 pub use facts::Facts;
 pub use futures::AsyncVolume;
+pub use iopath_core::buffered::Advice;
 pub use iopath_core::{IoError, Op, Priority, Stream};
-pub use iopath_os::{Advice, AlignedBuf, BufferPool, Engine, IoBuf, PoolBuf, WriteBackError};
+pub use iopath_os::{AlignedBuf, BufferPool, Engine, IoBuf, PoolBuf, WriteBackError};
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeLock, RangeSupport, Volume};
 

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::error::OpenError;
+use iopath_core::debug;
 use iopath_core::elevator::ElevatorSpec;
 #[cfg(feature = "mapped")]
 use iopath_core::mapper::Boundary;
@@ -87,7 +88,7 @@ pub struct Options {
     pub(crate) file_mode: u32,
     pub(crate) engine: Engine,
     #[cfg(feature = "elevator")]
-    pub(crate) elevator: String,
+    pub(crate) elevator: debug::Text<String>,
     pub(crate) depth: u32,
     pub(crate) device_depth: Option<u32>,
     pub(crate) request_bytes_max: Option<u64>,
@@ -130,7 +131,7 @@ impl Default for Options {
             file_mode: 0o666,
             engine: Engine::Auto,
             #[cfg(feature = "elevator")]
-            elevator: "none".to_owned(),
+            elevator: debug::Text("none".to_owned()),
             depth: 32,
             device_depth: None,
             request_bytes_max: None,
@@ -290,7 +291,7 @@ impl Options {
     #[must_use]
     #[cfg(feature = "elevator")]
     pub fn elevator(mut self, spec: impl Into<String>) -> Self {
-        self.elevator = spec.into();
+        self.elevator = debug::Text(spec.into());
         self
     }
 
@@ -380,7 +381,7 @@ impl Options {
     /// The elevator.
     #[cfg(feature = "elevator")]
     pub(crate) fn elevator_spec(&self) -> Result<ElevatorSpec, OpenError> {
-        Ok(self.elevator.parse()?)
+        Ok(self.elevator.0.parse()?)
     }
 
     /// The elevator: `none`.

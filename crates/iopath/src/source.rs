@@ -315,7 +315,7 @@ impl<D: ?Sized> OpenedDevice<D> {
 }
 
 /// The reason why a source cannot execute a call.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
     /// The system refuses it.
@@ -324,6 +324,12 @@ pub enum SourceError {
     /// The storage fails.
     #[error(transparent)]
     Io(#[from] IoError),
+}
+
+impl fmt::Debug for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        iopath_core::debug::error("SourceError", self, f)
+    }
 }
 
 impl SourceError {

@@ -38,6 +38,7 @@ use crate::source::{FileSource, Source};
 use crate::storage::Storage;
 use crate::storage::cache::{self, LazyCache, OpenedCache};
 use crate::storage::new_file::NewFile;
+use iopath_core::debug;
 use iopath_core::volume::{CacheUse, VolumeShape};
 use iopath_core::{IoError, Op};
 use iopath_os::Buffered;
@@ -89,7 +90,7 @@ pub struct Volume {
 impl fmt::Debug for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Volume")
-            .field("path", &self.shared.facts.path)
+            .field("path", &debug::Text(self.shared.facts.path.display()))
             .field("size_bytes", &self.size_bytes())
             .field("engine", &self.shared.facts.engine)
             .field("cache", &self.cache_if_any())

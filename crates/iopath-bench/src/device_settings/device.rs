@@ -126,9 +126,9 @@ impl SettingsDevice {
             return Err(no_device("there is no such device".to_owned()));
         }
         let target = Target::inspect_in(roots, device).map_err(|error| no_device(error.to_string()))?;
-        match &target.backing {
-            iopath_os::target::Backing::Disk(disk) => Self::numbered(roots, disk.device),
-            iopath_os::target::Backing::None { reason } => Err(no_device(format!("no disk: {reason}"))),
+        match target.backing.known_disk() {
+            Ok(disk) => Self::numbered(roots, disk.device),
+            Err(reason) => Err(no_device(format!("no disk: {reason}"))),
         }
     }
 
@@ -185,10 +185,10 @@ impl SettingsDevice {
     /// The reason.
     pub fn holds(&self, target: &Path) -> Result<(), String> {
         let info = Target::inspect(target).map_err(|error| error.to_string())?;
-        match &info.backing {
-            iopath_os::target::Backing::Disk(disk) if disk.name == self.identity.name => Ok(()),
-            iopath_os::target::Backing::Disk(disk) => Err(format!("it is on {}", disk.name)),
-            iopath_os::target::Backing::None { reason } => Err(format!("no disk: {reason}")),
+        match info.backing.known_disk() {
+            Ok(disk) if disk.name == self.identity.name => Ok(()),
+            Ok(disk) => Err(format!("it is on {}", disk.name)),
+            Err(reason) => Err(format!("no disk: {reason}")),
         }
     }
 

@@ -8,10 +8,12 @@ use crate::block::bio::{Op, Priority, Stream};
 use crate::block::limits::Limits;
 use crate::block::request::{Chain, NONE, Tag};
 use crate::block::table::BioTable;
+use crate::debug;
 use crate::error::IoError;
 use crate::memory::Memory;
 use crate::sector::Extent;
 use crate::time::Instant;
+use std::fmt;
 
 /// Executes requests and completes each exactly once, in any order. A [`QueuedDevice`](crate::QueuedDevice) drives the
 /// device:
@@ -121,10 +123,18 @@ pub struct Io<'a, M> {
     memory: Pieces<'a, M>,
 }
 
-#[derive(Debug)]
 enum Pieces<'a, M> {
     Slice(&'a [M]),
     Bios { table: &'a BioTable<M>, first: u32 },
+}
+
+impl<M: fmt::Debug> fmt::Debug for Pieces<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slice(segments) => debug::List(*segments).fmt(f),
+            Self::Bios { first, .. } => f.debug_struct("Bios").field("first", first).finish_non_exhaustive(),
+        }
+    }
 }
 
 impl<'a, M: Memory> Io<'a, M> {
@@ -170,7 +180,7 @@ impl<'a, M: Memory> Io<'a, M> {
 }
 
 /// A request that a device holds after its submission: an [`Io`] with a list of segments of its own.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct OwnedIo<M> {
     /// The tag by which the request was submitted.
     pub tag: Tag,
@@ -186,6 +196,20 @@ pub struct OwnedIo<M> {
     pub priority: Priority,
     /// The memory in device order.
     pub segments: Vec<M>,
+}
+
+impl<M: fmt::Debug> fmt::Debug for OwnedIo<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedIo")
+            .field("tag", &self.tag)
+            .field("op", &self.op)
+            .field("extent", &self.extent)
+            .field("fua", &self.fua)
+            .field("stream", &self.stream)
+            .field("priority", &self.priority)
+            .field("segments", &debug::List(&self.segments))
+            .finish()
+    }
 }
 
 impl<M: Memory> OwnedIo<M> {
@@ -232,10 +256,18 @@ pub struct Segments<'a, M> {
     pending: Option<M>,
 }
 
-#[derive(Debug)]
 enum Cursor<'a, M> {
     Slice(&'a [M]),
     Bios { table: &'a BioTable<M>, next: u32 },
+}
+
+impl<M: fmt::Debug> fmt::Debug for Cursor<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slice(segments) => debug::List(*segments).fmt(f),
+            Self::Bios { next, .. } => f.debug_struct("Bios").field("next", next).finish_non_exhaustive(),
+        }
+    }
 }
 
 impl<M: Memory> Cursor<'_, M> {

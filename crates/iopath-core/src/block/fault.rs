@@ -9,6 +9,7 @@ mod plan;
 mod tests;
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use crate::block::bio::Op;
 use crate::block::device::{BlockDevice, Busy, Completion, Io, OwnedIo};
@@ -32,7 +33,6 @@ const PLACES_MAX: u32 = 8;
 /// device submits the rest.
 ///
 /// Deterministic: the same requests, calls and seed give the same faults and the same order.
-#[derive(Debug)]
 pub struct FaultyDevice<D: BlockDevice, F = FaultPlan> {
     // Dropped first: a real device waits for its requests in flight.
     inner: D,
@@ -49,6 +49,18 @@ pub struct FaultyDevice<D: BlockDevice, F = FaultPlan> {
     spare: Vec<Vec<D::Memory>>,
     /// The time of the last call.
     now: Instant,
+}
+
+impl<D: BlockDevice + fmt::Debug, F: fmt::Debug> fmt::Debug for FaultyDevice<D, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyDevice")
+            .field("inner", &self.inner)
+            .field("faults", &self.faults)
+            .field("at_inner", &self.at_inner)
+            .field("held", &self.held)
+            .field("completed", &self.completed.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A request from submission to completion.

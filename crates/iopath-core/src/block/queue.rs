@@ -30,6 +30,7 @@ use plug::Plug;
 pub use refusal::SubmitError;
 use scheduler::Scheduler;
 use std::collections::VecDeque;
+use std::fmt;
 
 /// The size of a queue and its elevator. All memory is allocated when the queue is made.
 #[derive(Debug, Clone)]
@@ -84,6 +85,7 @@ impl Default for QueueConfig {
 
 /// The counters of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueueStats {
     /// Bios accepted.
     pub bios: u64,
@@ -155,7 +157,6 @@ enum Gate {
 /// Splits, plugs, merges, orders and dispatches bios. The documentation of the crate has an example.
 ///
 /// All memory is allocated when the queue is made; no later call allocates, except where documented.
-#[derive(Debug)]
 pub struct RequestQueue<M> {
     limits: Limits,
     bios: BioTable<M>,
@@ -184,6 +185,20 @@ pub struct RequestQueue<M> {
     pieces_max: u32,
     stats: QueueStats,
     log: Option<Box<Log>>,
+}
+
+impl<M> fmt::Debug for RequestQueue<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestQueue")
+            .field("elevator", &self.spec)
+            .field("bios", &self.bios_in)
+            .field("requests", &self.requests.len())
+            .field("in_flight", &self.in_flight)
+            .field("depth", &self.depth)
+            .field("done", &self.done.len())
+            .field("failed_flush", &self.failed_flush)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<M: Memory> RequestQueue<M> {

@@ -21,6 +21,7 @@ use crate::sector::{Extent, SECTOR_SHIFT};
 use crate::time::Instant;
 use map::Map;
 use std::collections::VecDeque;
+use std::fmt;
 
 /// The layout of a [`Stripe`].
 #[derive(Debug, Clone)]
@@ -115,7 +116,6 @@ pub enum StripeError {
 /// assert_eq!(stripe.limits().capacity, 2 * 9_984);
 /// # Ok::<(), iopath_core::StripeError>(())
 /// ```
-#[derive(Debug)]
 pub struct Stripe<D: BlockDevice> {
     limits: Limits,
     map: Map,
@@ -127,6 +127,16 @@ pub struct Stripe<D: BlockDevice> {
     /// Unused entries of `in_flight`.
     free: Vec<u32>,
     completed: VecDeque<Completion>,
+}
+
+impl<D: BlockDevice> fmt::Debug for Stripe<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stripe")
+            .field("members", &self.members.len())
+            .field("in_flight", &(self.in_flight.len() - self.free.len()))
+            .field("completed", &self.completed.len())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

@@ -5,13 +5,22 @@ use crate::block::request::{Chain, NONE, Request, State, Tag};
 use crate::error::IoError;
 use crate::time::Instant;
 use prefetch_index::prefetch_index;
+use std::fmt;
 use std::ops::{Index, IndexMut};
 
 /// The requests of a queue, by tag. Elevators read the table; only the queue writes to it.
-#[derive(Debug)]
 pub struct RequestTable {
     slots: Box<[Request]>,
     free: Vec<u32>,
+}
+
+impl fmt::Debug for RequestTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestTable")
+            .field("requests", &self.len())
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
 }
 
 impl RequestTable {

@@ -3,12 +3,18 @@
 
 use crate::block::request::Tag;
 use crate::collections::list::{Links, List};
+use std::fmt;
 
 /// Requests in FIFO order, any of which can be removed in O(1).
-#[derive(Debug)]
 pub struct TagList {
     links: Links<Tag>,
     list: List<Tag>,
+}
+
+impl fmt::Debug for TagList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TagList").field("len", &self.list.len()).finish_non_exhaustive()
+    }
 }
 
 impl TagList {

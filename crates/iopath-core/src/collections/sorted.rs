@@ -34,6 +34,7 @@ mod rebalance;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::ops::RangeBounds;
 
 use arena::Arena;
@@ -52,7 +53,6 @@ const HEIGHT_MAX: usize = 9;
 /// Keys may repeat, pairs may not. All memory is reserved at construction: 66 bytes of address space per entry of
 /// capacity, enough for leaves that are all at their minimum. A set that is filled once uses about 20 bytes per entry.
 /// Every operation is O(log n) in the worst case; inserts and removals next to the previous one are O(1) on average.
-#[derive(Debug)]
 pub struct SortedSet {
     leaves: Arena<Leaf>,
     inners: Arena<Inner>,
@@ -78,6 +78,15 @@ pub struct SortedSet {
     head: Finger,
     /// The slot of the last removal in that leaf.
     head_slot: usize,
+}
+
+impl fmt::Debug for SortedSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SortedSet")
+            .field("len", &self.len)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The number of interleaved ascending streams that are inserted without a descent.

@@ -40,6 +40,7 @@ use crate::memory::Memory;
 use crate::time::{Duration, Instant};
 use in_flight::{InFlight, Queued};
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 
 pub use advice::Advice;
@@ -63,7 +64,6 @@ pub trait Frames {
 }
 
 /// The state machine of the buffered path.
-#[derive(Debug)]
 pub struct BufferedPath<F: Frames> {
     frames: F,
     cache: PageCache,
@@ -87,6 +87,18 @@ pub struct BufferedPath<F: Frames> {
     is_queue_full: bool,
     /// Pauses that writers have not yet taken.
     pause_owed: Duration,
+}
+
+impl<F: Frames> fmt::Debug for BufferedPath<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferedPath")
+            .field("cache", &self.cache)
+            .field("geometry", &self.geometry)
+            .field("in_flight", &self.in_flight.len())
+            .field("queued", &self.queued.len())
+            .field("completed_ios", &self.completed_ios)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<F: Frames> BufferedPath<F> {

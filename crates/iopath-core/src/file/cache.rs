@@ -81,6 +81,7 @@ use replace::{Replacement, Residents, Verdict};
 use room::Room;
 use slab::Slab;
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use throttle::Throttle;
 use write_behind::WriteBehind;
@@ -282,7 +283,6 @@ struct Waiting {
 }
 
 /// The page cache's state machine. The module's documentation describes its use by several threads.
-#[derive(Debug)]
 pub struct PageCache {
     config: CacheConfig,
     hot: Arc<Hot>,
@@ -322,6 +322,20 @@ pub struct PageCache {
     evicted_unused: VecDeque<Page>,
     keeps_nothing: bool,
     stats: CacheStats,
+}
+
+impl fmt::Debug for PageCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageCache")
+            .field("config", &self.config)
+            .field("dirty", &self.dirty.len())
+            .field("unsaved", &self.unsaved)
+            .field("waiting", &self.waiting.len())
+            .field("ready", &self.ready.len())
+            .field("ios", &self.ios.len())
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
+    }
 }
 
 impl PageCache {

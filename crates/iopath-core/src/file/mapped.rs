@@ -22,6 +22,7 @@ use crate::sector::Extent;
 use crate::time::Instant;
 use executor::Executor;
 use file::DEPTH_MAX;
+use std::fmt;
 use task::Goal;
 
 pub use file::{EngineId, MappedError, MappedFile, MappedFileError};
@@ -48,13 +49,27 @@ const REQUESTS_PER_SLOT: u32 = 2;
 /// exclude each other on the blocks that they touch, on all engines of the file.
 ///
 /// Drop drops the device first; a real device waits for its requests. Then the tasks release their claims.
-#[derive(Debug)]
 pub struct MappedDevice<D: BlockDevice, H: MappedHost<Memory = D::Memory>> {
     executor: Executor<D, H>,
     limits: Limits,
     is_fixed: bool,
     /// The time of the last call.
     now: Instant,
+}
+
+impl<D, H> fmt::Debug for MappedDevice<D, H>
+where
+    D: BlockDevice + fmt::Debug,
+    H: MappedHost<Memory = D::Memory>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MappedDevice")
+            .field("pump", &self.executor.pump)
+            .field("ready", &self.executor.ready.len())
+            .field("blocked", &self.executor.blocked.len())
+            .field("completed", &self.executor.completed.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> MappedDevice<D, H> {

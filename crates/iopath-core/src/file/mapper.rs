@@ -40,6 +40,7 @@ pub use range::FileRange;
 pub use shape::{IndirectShape, POINTERS};
 pub use space::{Quarantine, Space, Ticket};
 
+use crate::debug;
 use crate::sector::{Extent, SECTOR_BYTES};
 use std::fmt;
 
@@ -54,7 +55,8 @@ pub enum Location {
     Written(Extent),
 }
 
-/// A run of a file, all of one kind. Unless it is a hole, it lies in one extent of the device.
+/// A run of a file, all of one kind. Unless it is a hole, it lies in one extent of the device. Exhaustive: a mapper of a
+/// program returns such values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
     /// The run.
@@ -71,12 +73,21 @@ pub struct Mapping {
 pub struct Metadata(pub Extent);
 
 /// A changed metadata block to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DirtyMetadata {
     /// Its extent on the device.
     pub extent: Extent,
     /// Its bytes, as many as the extent has.
     pub bytes: Box<[u8]>,
+}
+
+impl fmt::Debug for DirtyMetadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirtyMetadata")
+            .field("extent", &self.extent)
+            .field("bytes", &debug::List(&self.bytes))
+            .finish()
+    }
 }
 
 /// The reason why a mapping cannot be read or changed.
@@ -225,6 +236,7 @@ impl FileLayout {
 
 /// A kind of mapper: a row of [`MAPPERS`].
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct MapperKind {
     /// Its name on the command line.
     pub name: &'static str,

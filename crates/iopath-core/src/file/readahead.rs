@@ -57,6 +57,7 @@ use crate::time::{Duration, Instant};
 use credit::Credit;
 use linux::Linux;
 use recent::Recent;
+use std::fmt;
 use stream::{Distance, Stream};
 use streams::{Reached, Streams};
 use window_tuner::WindowTuner;
@@ -133,7 +134,6 @@ pub struct ReadaheadStats {
 }
 
 /// The policy for one file or device.
-#[derive(Debug)]
 pub struct Readahead {
     config: ReadaheadConfig,
     /// The page after the last.
@@ -148,6 +148,16 @@ pub struct Readahead {
     /// The index of the open file that is read.
     file: usize,
     stats: ReadaheadStats,
+}
+
+impl fmt::Debug for Readahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readahead")
+            .field("config", &self.config)
+            .field("pattern", &self.pattern)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Readahead {

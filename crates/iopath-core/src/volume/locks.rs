@@ -6,6 +6,8 @@
 //!      └─ blocked: wait ──▶ Ticket ──▶ try_waiting ──▲
 //! ```
 
+use crate::debug;
+use std::fmt;
 use std::ops::Range;
 
 /// A lock on a range, by the writes that it excludes.
@@ -34,12 +36,21 @@ pub enum Wake {
 }
 
 /// The locked ranges of a volume, in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct RangeLocks {
     held: Vec<(LockKind, Range<u64>)>,
     /// In the order of their calls.
     waiting: Vec<(Ticket, LockKind, Range<u64>)>,
     next: u64,
+}
+
+impl fmt::Debug for RangeLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RangeLocks")
+            .field("held", &debug::List(&self.held))
+            .field("waiting", &debug::List(&self.waiting))
+            .finish_non_exhaustive()
+    }
 }
 
 impl RangeLocks {

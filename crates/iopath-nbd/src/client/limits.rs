@@ -23,26 +23,25 @@ pub(crate) fn facts_of(negotiated: &Negotiated, request_bytes_max: u32) -> Remot
     let is_read_only = has(Flags::READ_ONLY);
     let zeroes = |flag| if has(flag) && !is_read_only { ZEROES_MAX } else { 0 };
     let longest = block_sizes.max.min(REQUEST_MAX).min(request_bytes_max);
-    RemoteFacts {
-        size_bytes: size,
-        limits: Limits {
-            logical_block_bytes: block,
-            memory_align_bytes: 1,
-            // A server that accepts less than a block states sizes for an export of less than a block.
-            request_bytes_max: u64::from((longest / block * block).max(block)),
-            segments_max: 128,
-            depth_max: 4096,
-            discard_bytes_max: zeroes(Flags::SEND_TRIM),
-            write_zeroes_bytes_max: zeroes(Flags::SEND_WRITE_ZEROES),
-            volatile_cache: has(Flags::SEND_FLUSH),
-            fua: has(Flags::SEND_FUA),
-            ..Limits::with_capacity(size.div_ceil(u64::from(block)).saturating_mul(u64::from(block / SECTOR)))
-        },
-        is_read_only,
-        is_rotational: has(Flags::ROTATIONAL),
-        permits_connections: has(Flags::CAN_MULTI_CONN),
-        preferred_bytes: block_sizes.preferred,
-    }
+    let limits = Limits {
+        logical_block_bytes: block,
+        memory_align_bytes: 1,
+        // A server that accepts less than a block states sizes for an export of less than a block.
+        request_bytes_max: u64::from((longest / block * block).max(block)),
+        segments_max: 128,
+        depth_max: 4096,
+        discard_bytes_max: zeroes(Flags::SEND_TRIM),
+        write_zeroes_bytes_max: zeroes(Flags::SEND_WRITE_ZEROES),
+        volatile_cache: has(Flags::SEND_FLUSH),
+        fua: has(Flags::SEND_FUA),
+        ..Limits::with_capacity(size.div_ceil(u64::from(block)).saturating_mul(u64::from(block / SECTOR)))
+    };
+    let mut facts = RemoteFacts::new(size, limits);
+    facts.is_read_only = is_read_only;
+    facts.is_rotational = has(Flags::ROTATIONAL);
+    facts.permits_connections = has(Flags::CAN_MULTI_CONN);
+    facts.preferred_bytes = block_sizes.preferred;
+    facts
 }
 
 /// Whether requests for the export `first` suit the export `later`, which a connection found: the first one or a new

@@ -307,6 +307,7 @@ impl Client {
                     self.free.push(key);
                     self.events.push_back(Event::Redirect(entry, to));
                 }
+                event => panic!("the simulator does not execute {event:?}"),
             }
         }
     }

@@ -26,7 +26,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op};
+use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, debug};
 
 use super::completed::Completed;
 use super::{Notifier, RealDevice, WaitError, Watch};
@@ -52,7 +52,7 @@ const CONNECTIONS_MAX: usize = 64;
 const FURTHER_TIME: Duration = Duration::from_secs(1);
 
 /// The export of a server could not be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{server} cannot be opened: {reason}")]
 #[non_exhaustive]
 pub struct RemoteError {
@@ -60,6 +60,12 @@ pub struct RemoteError {
     pub server: String,
     /// The reason, in words.
     pub reason: String,
+}
+
+impl fmt::Debug for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug::error("RemoteError", self, f)
+    }
 }
 
 /// An open export of a server. Clones are the same export; the connections end with the last clone and device.
@@ -71,7 +77,7 @@ pub struct Remote {
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
-            .field("name", &self.open.shared.protocol.name())
+            .field("name", &debug::Text(self.open.shared.protocol.name()))
             .field("facts", &self.open.facts)
             .finish_non_exhaustive()
     }
@@ -250,7 +256,7 @@ pub struct RemoteDevice {
 impl fmt::Debug for RemoteDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("RemoteDevice");
-        debug.field("server", &self.open.shared.protocol.name()).field("limits", &self.limits);
+        debug.field("server", &debug::Text(self.open.shared.protocol.name())).field("limits", &self.limits);
         debug.field("in_flight", &self.in_flight()).finish_non_exhaustive()
     }
 }
@@ -400,15 +406,26 @@ mod tests {
     }
 
     #[test]
+    fn an_export_its_devices_and_errors_print_briefly() {
+        let shared =
+            Shared::new(Arc::new(Nobody), RemoteAddress::Unix("/long".repeat(400).into()), Box::new([]));
+        let facts = RemoteFacts::new(u64::MAX, Limits::with_capacity(8));
+        let remote = Remote { open: Arc::new(Open { shared: Arc::new(shared), facts, threads: Vec::new() }) };
+        let device = remote.device(&remote.facts().limits, 4096);
+        let error = RemoteError { server: "long".repeat(500), reason: "long".repeat(500) };
+        for text in [
+            format!("{remote:?}"),
+            format!("{:?}", remote.downgrade()),
+            format!("{device:?}"),
+            format!("{error:?}"),
+        ] {
+            assert!(text.len() <= 1024, "{} bytes: {text}", text.len());
+        }
+    }
+
+    #[test]
     fn a_dropped_device_drops_the_completions_that_were_not_polled() {
-        let facts = RemoteFacts {
-            size_bytes: 0,
-            limits: Limits::with_capacity(8),
-            is_read_only: false,
-            is_rotational: false,
-            permits_connections: false,
-            preferred_bytes: 4096,
-        };
+        let facts = RemoteFacts::new(0, Limits::with_capacity(8));
         let address = RemoteAddress::Unix("nowhere".into());
         let shared = Arc::new(Shared::new(Arc::new(Nobody), address, Box::new([])));
         let remote = Remote { open: Arc::new(Open { shared, facts, threads: Vec::new() }) };

@@ -11,6 +11,7 @@ mod job;
 mod worker;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -61,7 +62,6 @@ impl ThreadsConfig {
 /// A file or block device through blocking system calls on threads.
 ///
 /// Drop executes all committed jobs and joins the threads.
-#[derive(Debug)]
 pub struct Threads {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -78,6 +78,17 @@ pub struct Threads {
     /// Unused jobs.
     spare: Vec<Job>,
     caller: Caller,
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Threads")
+            .field("workers", &self.workers.len())
+            .field("workers_max", &self.workers_max)
+            .field("staged", &self.staged.len())
+            .field("completed", &self.completed.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Threads {

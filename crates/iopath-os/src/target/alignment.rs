@@ -3,6 +3,7 @@
 //! Sources, the most reliable first: statx(2) with `STATX_DIOALIGN` (Linux 6.1), the block device, trial reads. For
 //! fast sizes, see `Disk::optimal_io_bytes`.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -17,6 +18,7 @@ use super::stat::{FileStat, Reported};
 /// The alignment of direct I/O. Memory and offset have different alignments: a disk can require 4 bytes for memory and
 /// 512 for offsets, and its filesystem 4096 for offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DioAlignment {
     /// The address of each memory segment is a multiple of this.
     pub memory_bytes: u32,
@@ -30,6 +32,7 @@ pub struct DioAlignment {
 
 /// The source of an alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AlignmentSource {
     /// The kernel reported it for this file (statx).
     Statx,
@@ -43,7 +46,7 @@ pub enum AlignmentSource {
 }
 
 /// The reason why direct I/O is not possible.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DioError {
     /// The filesystem does not support `O_DIRECT`.
@@ -64,6 +67,12 @@ pub enum DioError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+impl fmt::Debug for DioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        iopath_core::debug::error("DioError", self, f)
+    }
 }
 
 impl DioAlignment {

@@ -2,6 +2,7 @@
 //! bottom, and the thread that submits the I/O. It reads tables and sysfs. `target/residency.rs` drops pages.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use super::mounts::{Mount, Mounts};
 use super::roots::{DeviceNumber, Roots, unescape_octal};
 use super::transform::Transform;
 use super::{Backing, Disk, Kind, Target};
+use iopath_core::debug;
 
 /// The maximum number of loop devices and device-mapper tables on the way down.
 const LEVELS_MAX: u32 = 8;
@@ -34,7 +36,7 @@ pub enum Submitter {
 }
 
 /// The layers between a target and its storage.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Beneath {
     /// Files beneath loop devices that the kernel reads through the page cache, nearest first.
     pub cached_files: Vec<PathBuf>,
@@ -44,6 +46,17 @@ pub struct Beneath {
     pub submitter: Submitter,
     /// Layers that encrypt, compress or deduplicate, nearest first.
     pub transforms: Vec<Transform>,
+}
+
+impl fmt::Debug for Beneath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Beneath")
+            .field("disks", &debug::List(&self.disks))
+            .field("submitter", &self.submitter)
+            .field("transforms", &debug::List(&self.transforms))
+            .field("cached_files", &self.cached_files.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Beneath {

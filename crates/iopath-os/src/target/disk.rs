@@ -96,6 +96,7 @@ impl fmt::Debug for Disk {
 
 /// A partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Partition {
     /// Name in the kernel: `sda1`.
     pub name: String,
@@ -109,6 +110,7 @@ pub struct Partition {
 
 /// The I/O scheduler (elevator) of a disk's queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Scheduler {
     /// The one in use.
     pub current: String,
@@ -118,6 +120,7 @@ pub struct Scheduler {
 
 /// The write cache of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteCache {
     /// Completed writes may be in volatile memory until a flush (`write back`).
     Volatile,
@@ -127,6 +130,7 @@ pub enum WriteCache {
 
 /// Limits of discard requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Discard {
     /// Allocation unit of the device; smaller discards may have no effect.
     pub granularity_bytes: u64,

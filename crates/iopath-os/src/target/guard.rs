@@ -3,6 +3,7 @@
 //! Applies to targets other than scratch files. The caller first checks that the user has permitted overwriting
 //! (`--overwrite`). No option disables a refusal: each refusal names the command that takes the target out of use.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -23,7 +24,7 @@ const RELEASE_INTERVAL: Duration = Duration::from_millis(10);
 const RELEASE_CHECKS: u32 = 100;
 
 /// The reason why a target is not overwritten, with a remedy.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// It is a directory.
@@ -155,6 +156,12 @@ pub enum Refusal {
         /// The directory without the entry.
         sys: PathBuf,
     },
+}
+
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        iopath_core::debug::error("Refusal", self, f)
+    }
 }
 
 /// Checks that `target` may be overwritten.

@@ -1,6 +1,7 @@
 //! The filesystems that were inspected before, so that opening many files reads sysfs and the mount table once. Facts
 //! of single files are read each time.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,9 +19,15 @@ const FRESH: Duration = Duration::from_secs(5);
 const FILESYSTEMS_MAX: usize = 64;
 
 /// Filesystems with their disks, as they were when a file of theirs was inspected.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct KnownFilesystems {
     known: Mutex<Vec<Known>>,
+}
+
+impl fmt::Debug for KnownFilesystems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KnownFilesystems").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

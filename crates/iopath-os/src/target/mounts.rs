@@ -3,18 +3,20 @@
 //! A line that does not parse is an error, since the guard must not miss a mount.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::roots::{DeviceNumber, Roots, TableError, unescape_octal};
+use iopath_core::debug;
 
 /// The size of most tables.
 const TABLE_BYTES: usize = 16 << 10;
 
 /// One mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Mount {
     /// Its id, as in statx.
     pub id: u64,
@@ -34,9 +36,27 @@ pub struct Mount {
     pub super_options: String,
 }
 
+impl fmt::Debug for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mount")
+            .field("id", &self.id)
+            .field("device", &self.device)
+            .field("mount_point", &debug::Text(self.mount_point.display()))
+            .field("fs_type", &debug::Text(&self.fs_type))
+            .field("source", &debug::Text(self.source.display()))
+            .finish_non_exhaustive()
+    }
+}
+
 /// All mounts in the namespace of this process, oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Mounts(Vec<Mount>);
+
+impl fmt::Debug for Mounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mounts").field("mounts", &self.0.len()).finish_non_exhaustive()
+    }
+}
 
 impl Mounts {
     /// Reads `self/mountinfo` below the procfs of `roots`.

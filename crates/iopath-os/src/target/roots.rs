@@ -8,10 +8,11 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use iopath_core::debug;
 use rustix::fs::Statx;
 
 /// The directories from which properties are read. [`Roots::live`] is this machine; tests use other directories.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Roots {
     /// The mount point of sysfs: `/sys`.
     pub sys: PathBuf,
@@ -19,6 +20,16 @@ pub struct Roots {
     pub proc: PathBuf,
     /// The directory of device nodes: `/dev`.
     pub dev: PathBuf,
+}
+
+impl fmt::Debug for Roots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roots")
+            .field("sys", &debug::Text(self.sys.display()))
+            .field("proc", &debug::Text(self.proc.display()))
+            .field("dev", &debug::Text(self.dev.display()))
+            .finish()
+    }
 }
 
 impl Roots {
@@ -29,7 +40,8 @@ impl Roots {
 }
 
 /// The reason why a table of the kernel (`/proc/self/mountinfo`, `/proc/swaps`) cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum TableError {
     /// It cannot be read.
     #[error("cannot read {path}: {source}; check that procfs is mounted")]
@@ -51,6 +63,12 @@ pub enum TableError {
         /// The line.
         text: String,
     },
+}
+
+impl fmt::Debug for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug::error("TableError", self, f)
+    }
 }
 
 /// Major and minor number of a device.

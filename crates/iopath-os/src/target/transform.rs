@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use super::disk::{attribute, node_dir};
 use super::roots::Roots;
 use super::{Disk, Filesystem};
+use iopath_core::debug;
 
 /// The effect of a layer on the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +25,21 @@ pub enum Effect {
 }
 
 /// A layer that changes the bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Transform {
     /// Its name, with the program or format in parentheses.
     pub layer: String,
     /// Its effect.
     pub effect: Effect,
+}
+
+impl fmt::Debug for Transform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transform")
+            .field("layer", &debug::Text(&self.layer))
+            .field("effect", &self.effect)
+            .finish()
+    }
 }
 
 impl Transform {

@@ -13,10 +13,19 @@ use super::{swaps, usage};
 const NAMED_MAX: usize = 4;
 
 /// The users of a block device and of its partitions.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Users {
     lasting: Vec<String>,
     processes: Vec<String>,
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Users")
+            .field("lasting", &self.lasting.len())
+            .field("processes", &self.processes.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Users {

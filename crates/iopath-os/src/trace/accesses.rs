@@ -6,6 +6,7 @@
 //! structures.
 
 use std::ffi::CStr;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -205,13 +206,18 @@ pub enum Recorded {
 }
 
 /// The program in the kernel. It runs until this value is dropped.
-#[derive(Debug)]
 pub struct AccessProgram {
     _attached: Vec<OwnedFd>,
     /// Closing the map of the events would remove them from it.
     maps: Maps,
     /// Whether requests of `io_uring` are counted.
     counts_rings: bool,
+}
+
+impl fmt::Debug for AccessProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessProgram").field("counts_rings", &self.counts_rings).finish_non_exhaustive()
+    }
 }
 
 impl AccessProgram {

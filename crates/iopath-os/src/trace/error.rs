@@ -1,9 +1,10 @@
 //! Why events cannot be recorded, with the remedy.
 
+use std::fmt;
 use std::io;
 
 /// An error of tracepoints or their rings.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// The file system of tracepoints is not mounted, and cannot be.
@@ -106,6 +107,12 @@ pub enum TraceError {
         /// The cause.
         source: io::Error,
     },
+}
+
+impl fmt::Debug for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        iopath_core::debug::error("TraceError", self, f)
+    }
 }
 
 impl TraceError {

@@ -2,6 +2,7 @@
 //! of its events is kept. `ring.rs` reads a ring.
 
 use std::ffi::CString;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -13,6 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::error::TraceError;
 use super::ring::{Ring, TraceRecord};
 use crate::aligned::page_bytes;
+use iopath_core::debug;
 
 /// The smallest ring that is tried where the process may lock little memory.
 const RING_BYTES_MIN: usize = 64 << 10;
@@ -66,13 +68,20 @@ const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 const IOC_SET_FILTER: libc::c_ulong = 0x4008_2406;
 
 /// A tracepoint to record.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Traced {
     /// The number of the tracepoint.
     pub id: u16,
     /// A condition of the kernel's filter language, such as `dev == 8388608`; events that do not match are not
     /// recorded.
     pub filter: Option<String>,
+}
+
+impl fmt::Debug for Traced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let filter = self.filter.as_ref().map(debug::Text);
+        f.debug_struct("Traced").field("id", &self.id).field("filter", &filter).finish()
+    }
 }
 
 /// The settings of rings.
@@ -106,11 +115,19 @@ pub struct EventLoss {
 }
 
 /// The rings of all CPUs.
-#[derive(Debug)]
 pub struct TraceRings {
     cpus: Vec<Cpu>,
     ring_bytes: usize,
     counts_losses: bool,
+}
+
+impl fmt::Debug for TraceRings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TraceRings")
+            .field("cpus", &self.cpus.len())
+            .field("ring_bytes", &self.ring_bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The events of a CPU. The first one has the ring.

@@ -1,6 +1,7 @@
 //! The file system of tracepoints: their numbers, and where the fields of their events are. The offsets differ between
 //! kernels, so they are always read from the kernel.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,20 +10,26 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use super::error::TraceError;
+use iopath_core::debug;
 
 /// The usual mount points.
 const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// The file system of tracepoints.
-#[derive(Debug)]
 pub struct Tracefs {
     root: PathBuf,
     /// A mount of our own, which no other process sees and which ends with this value.
     _mount: Option<OwnedFd>,
 }
 
+impl fmt::Debug for Tracefs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracefs").field("root", &debug::Text(self.root.display())).finish_non_exhaustive()
+    }
+}
+
 /// A tracepoint of this kernel.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Tracepoint {
     /// Group and name, as in `block/block_rq_issue`.
     pub name: String,
@@ -32,10 +39,26 @@ pub struct Tracepoint {
     pub format: Format,
 }
 
+impl fmt::Debug for Tracepoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracepoint")
+            .field("name", &debug::Text(&self.name))
+            .field("id", &self.id)
+            .field("format", &self.format)
+            .finish()
+    }
+}
+
 /// The fields of the events of a tracepoint.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Format {
     fields: Vec<(String, Field)>,
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Format").field("fields", &self.fields.len()).finish_non_exhaustive()
+    }
 }
 
 /// A field of an event.

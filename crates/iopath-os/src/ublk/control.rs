@@ -1,5 +1,6 @@
 //! The control commands of the ublk driver, one at a time. Waits for each of them at most for a given time.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -80,7 +81,6 @@ pub struct UblkCommand<'a> {
 }
 
 /// The driver.
-#[derive(Debug)]
 pub struct UblkControl {
     ring: ManuallyDrop<Ring>,
     file: File,
@@ -89,10 +89,19 @@ pub struct UblkControl {
     abandoned: Vec<(u64, ManuallyDrop<AlignedBuf>)>,
 }
 
+impl fmt::Debug for UblkControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UblkControl")
+            .field("sequence", &self.sequence)
+            .field("abandoned", &self.abandoned.len())
+            .finish_non_exhaustive()
+    }
+}
+
 struct Ring(IoUring<squeue::Entry128, cqueue::Entry>);
 
-impl std::fmt::Debug for Ring {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring").finish_non_exhaustive()
     }
 }

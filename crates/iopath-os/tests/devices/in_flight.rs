@@ -90,6 +90,13 @@ fn accepts_no_more_requests_than_its_depth() {
             assert!(rig.device.submit(&io(tag), now()).is_ok(), "{}: {tag} of {depth}", rig.name);
         }
         let busy = rig.device.submit(&io(depth), now()).expect_err("one more than its depth");
+        let text = format!("{:?}", rig.device);
+        assert!(
+            text.len() <= 1024,
+            "{} prints {} bytes when it is full: {text:.1024}…",
+            rig.name,
+            text.len()
+        );
         assert_eq!((busy.tag.to_bits(), rig.device.in_flight()), (depth, depth), "{}", rig.name);
         let mut tags: Vec<u32> = (0..depth).map(|_| rig.wait_for_one().tag.to_bits()).collect();
         tags.sort_unstable();

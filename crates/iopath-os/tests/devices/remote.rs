@@ -29,14 +29,8 @@ pub(crate) fn open(file: Arc<File>, limits: &Limits, depth: u32) -> Box<dyn Real
             std::thread::spawn(move || serve(stream.expect("a connection"), &file));
         }
     });
-    let facts = RemoteFacts {
-        size_bytes: limits.capacity * 512,
-        limits: limits.clone(),
-        is_read_only: false,
-        is_rotational: false,
-        permits_connections: true,
-        preferred_bytes: 4096,
-    };
+    let mut facts = RemoteFacts::new(limits.capacity * 512, limits.clone());
+    facts.permits_connections = true;
     let remote = Remote::open(Arc::new(Plain(facts)), RemoteAddress::Unix(path), 2).expect("two connections");
     assert_eq!(remote.connections(), 2);
     Box::new(remote.device(&remote.facts().limits, depth))

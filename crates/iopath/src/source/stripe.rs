@@ -9,6 +9,7 @@ use super::{DeviceSetup, FileSource, OpenedDevice, Source, SourceError, limits_o
 use crate::caches::Identity;
 use crate::error::OpenError;
 use crate::options::Options;
+use iopath_core::debug;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, SECTOR_SHIFT, StripeConfig, StripeError};
 #[cfg(feature = "testing")]
 use iopath_os::MemoryDisk;
@@ -18,13 +19,14 @@ use iopath_os::target::{Kind, Target};
 use iopath_os::{RealDevice, Striped, StripedError};
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A member of a stripe: see [`Volume::open_stripe_of`](crate::Volume::open_stripe_of).
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum Member<'a> {
     /// A file or block device.
@@ -37,6 +39,21 @@ pub enum Member<'a> {
     Memory(&'a MemoryDisk),
     /// Storage of the program, or of a function of the module [`source`](crate::source).
     Source(&'a Arc<dyn Source>),
+}
+
+impl fmt::Debug for Member<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => f.debug_tuple("Path").field(&debug::Text(path.display())).finish(),
+            #[cfg(feature = "remote")]
+            Self::Remote(remote) => f.debug_tuple("Remote").field(remote).finish(),
+            #[cfg(feature = "testing")]
+            Self::Memory(disk) => f.debug_tuple("Memory").field(disk).finish(),
+            Self::Source(source) => {
+                f.debug_tuple("Source").field(&debug::Text(source.name().display())).finish()
+            }
+        }
+    }
 }
 
 /// An open member.

@@ -3,9 +3,10 @@
 use super::Volume;
 use iopath_core::QueueStats;
 use iopath_os::{Buffered, ThreadQueue};
+use std::fmt;
 
 /// The counters of all queues of a volume: [`Volume::queue_stats`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VolumeQueueStats {
     /// The queue between the page cache and the device; `None` if there is no page cache, or it is not open yet.
@@ -16,6 +17,16 @@ pub struct VolumeQueueStats {
     pub threads: QueueStats,
     /// The number of these queues.
     pub thread_queues: usize,
+}
+
+/// The queues together: each alone has 18 counters.
+impl fmt::Debug for VolumeQueueStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VolumeQueueStats")
+            .field("total", &self.total())
+            .field("thread_queues", &self.thread_queues)
+            .finish_non_exhaustive()
+    }
 }
 
 impl VolumeQueueStats {

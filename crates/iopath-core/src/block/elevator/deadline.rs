@@ -8,6 +8,7 @@ use crate::block::request::Tag;
 use crate::block::table::RequestTable;
 use crate::sector::Extent;
 use crate::time::{Duration, Instant};
+use std::fmt;
 
 /// Dispatches batches of reads or of writes in ascending order. A batch starts at the oldest request if that request
 /// has expired.
@@ -26,12 +27,20 @@ use crate::time::{Duration, Instant};
 ///
 /// Starvation bound: 2 × `fifo_batch` × (`writes_starved` + 1) × (queued requests + 1) dispatches. The bound counts
 /// from the expiry time of the request, or from `prio_aging_ms` if that is later and the request is not real-time.
-#[derive(Debug)]
 pub struct Deadline {
     levels: [Level; Priority::ALL.len()],
     /// The last dispatch was of a request that had waited for `prio_aging_ms`.
     was_aged: bool,
     settings: Settings,
+}
+
+impl fmt::Debug for Deadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deadline")
+            .field("queued", &self.len())
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The requests of one priority.

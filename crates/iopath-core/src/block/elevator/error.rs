@@ -1,9 +1,10 @@
 //! Errors of choosing an elevator or setting one of its tunables. Each names the value and lists what is valid.
 
 use super::Tunable;
+use std::fmt;
 
 /// The reason why an elevator or a setting is refused.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElevatorError {
     /// No elevator has this name.
@@ -57,6 +58,12 @@ pub enum ElevatorError {
         /// The setting as written.
         setting: String,
     },
+}
+
+impl fmt::Debug for ElevatorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::debug::error("ElevatorError", self, f)
+    }
 }
 
 fn listed<'a>(names: impl Iterator<Item = &'a &'static str>) -> String {

@@ -13,6 +13,7 @@ use crate::collections::list::Links;
 use crate::collections::sorted::SortedSet;
 use crate::sector::{Extent, SECTOR_BYTES};
 use crate::time::Instant;
+use std::fmt;
 use streams::{StreamSlot, Streams, WEIGHT_MAX};
 
 /// Dispatches from the stream that has been served least for its weight.
@@ -31,7 +32,6 @@ use streams::{StreamSlot, Streams, WEIGHT_MAX};
 /// Starvation bound: q × (q + 3) × c × w dispatches. q is the number of queued requests; c is the highest cost of a
 /// request plus the quantum, over the lowest cost; w is the greatest weight over the least. A request waits for older
 /// requests of its stream. Before each of these, every other stream may receive its share.
-#[derive(Debug)]
 pub struct Fair {
     queue: SortedQueue<0>,
     streams: Streams,
@@ -46,6 +46,15 @@ pub struct Fair {
     /// The highest cost of a request so far.
     cost_max: u64,
     settings: Settings,
+}
+
+impl fmt::Debug for Fair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fair")
+            .field("queued", &self.len())
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The stream being served, and the rest of its quantum as cost in sectors.

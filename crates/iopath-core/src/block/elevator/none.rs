@@ -6,13 +6,19 @@ use crate::block::request::Tag;
 use crate::block::table::RequestTable;
 use crate::time::Instant;
 use std::collections::VecDeque;
+use std::fmt;
 
 /// Dispatches in the order of arrival: the right choice for devices that support command queueing.
 ///
 /// Insert and dispatch are O(1). Starvation bound: the number of queued requests, since no request passes another.
-#[derive(Debug)]
 pub struct NoElevator {
     queue: VecDeque<Tag>,
+}
+
+impl fmt::Debug for NoElevator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NoElevator").field("queued", &self.queue.len()).finish_non_exhaustive()
+    }
 }
 
 impl NoElevator {

@@ -2,7 +2,7 @@
 
 use super::{Ascend, Closest, Deadline, Elevator, Fair, NoElevator, Tunable, TwoList};
 
-/// An elevator that can be chosen by name.
+/// An elevator that can be chosen by name. Exhaustive: an elevator of a program is such a value, too.
 #[derive(Debug, Clone, Copy)]
 pub struct ElevatorKind {
     /// The name on command lines.

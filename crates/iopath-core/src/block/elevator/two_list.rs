@@ -8,6 +8,7 @@ use crate::block::request::Tag;
 use crate::block::table::RequestTable;
 use crate::sector::{Extent, Sector};
 use crate::time::Instant;
+use std::fmt;
 
 /// Sweeps upward through one sorted list; requests that start below the head join the list of the next sweep.
 ///
@@ -20,7 +21,6 @@ use crate::time::Instant;
 ///
 /// Starvation bound: twice the sum of `sweep_max` and the number of queued requests. A request waits for at most the
 /// rest of one sweep and is part of the next.
-#[derive(Debug)]
 pub struct TwoList {
     lists: [SortedQueue<0>; 2],
     /// The list that each request is in, by tag.
@@ -32,6 +32,16 @@ pub struct TwoList {
     /// The sector after the request dispatched last.
     head: Sector,
     settings: Settings,
+}
+
+impl fmt::Debug for TwoList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TwoList")
+            .field("queued", &self.len())
+            .field("head", &self.head)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
 }
 
 static TUNABLES: [Tunable; 1] = [Tunable {

@@ -1,6 +1,7 @@
 //! Selects the requests that fail, by rules and by random numbers from a seed. `fault.rs` executes the failures.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -8,6 +9,7 @@ use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 use super::kind::{Damage, Fault, Kind, Outcome};
 use crate::block::bio::Op;
+use crate::debug;
 use crate::sector::Extent;
 use crate::time::Duration;
 
@@ -65,7 +67,7 @@ impl<F: FaultSource> FaultSource for Rc<RefCell<F>> {
 }
 
 /// Rules and a seed. The same requests in the same order get the same faults.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct FaultPlan {
     random: Xoshiro256PlusPlus,
     rules: Vec<Fault>,
@@ -74,6 +76,15 @@ pub struct FaultPlan {
     releases: u64,
     /// The damage since the last [`FaultPlan::take_damage`], if kept.
     damage: Option<Vec<Damage>>,
+}
+
+impl fmt::Debug for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultPlan")
+            .field("rules", &debug::List(&self.rules))
+            .field("injected", &self.injected)
+            .finish_non_exhaustive()
+    }
 }
 
 impl FaultPlan {

@@ -235,6 +235,7 @@ const EDGE_BITS: u32 = 9;
 /// A record has a code that this version does not define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a record has {field} {code}, which this version does not define; read it with a newer iopath")]
+#[non_exhaustive]
 pub struct UnknownCode {
     /// The field.
     pub field: &'static str,

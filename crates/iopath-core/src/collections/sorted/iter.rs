@@ -1,5 +1,6 @@
 //! Iteration over a [`SortedSet`] between two keys in ascending order, along the links of the leaves.
 
+use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 
@@ -7,12 +8,22 @@ use super::node::NONE;
 use super::{Entry, SortedSet};
 
 /// The entries of a [`SortedSet`] with keys in a range, in ascending order. See [`SortedSet::range`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Range<'a> {
     set: &'a SortedSet,
     leaf: u32,
     slot: usize,
     end: Bound<u64>,
+}
+
+impl fmt::Debug for Range<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range")
+            .field("leaf", &self.leaf)
+            .field("slot", &self.slot)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Range<'a> {

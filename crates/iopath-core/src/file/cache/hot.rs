@@ -20,6 +20,7 @@ use super::growing::{Entries, GrowingTable, SMALL};
 use super::{Frame, NO_FRAME};
 use crate::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::file::page::Page;
+use std::fmt;
 
 const VALID: u32 = 1 << 31;
 const MARKED: u32 = 1 << 30;
@@ -37,7 +38,6 @@ pub struct Absent {
 }
 
 /// The lock-free half of the page cache. Shared by all threads; changed only through the state machine.
-#[derive(Debug)]
 pub struct Hot {
     table: GrowingTable,
     frames: Entries<HotFrame>,
@@ -48,6 +48,15 @@ pub struct Hot {
     /// A thread waits for a frame: the thread that removes the last pin of one reports it.
     is_starved: AtomicBool,
     is_clean: Alone<AtomicBool>,
+}
+
+impl fmt::Debug for Hot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hot")
+            .field("frames_max", &self.frames_max)
+            .field("lanes", &self.lanes.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A value in cache lines of its own, since it changes while hits read other fields.

@@ -2,6 +2,7 @@
 //! yet on the medium. It does no I/O and takes no lock: see [`MappedHost`](super::MappedHost).
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use crate::block::limits::Limits;
 use crate::error::IoError;
@@ -22,7 +23,6 @@ pub(super) const DEPTH_MAX: u32 = 1024;
 /// The mapping is in memory only. To keep a file, store the state of its mapper, and make an equal mapper later
 /// ([`MappedFile::new`]). A flush writes indirect blocks to the device, but not the inode that points to them. Extents
 /// are never written to the device.
-#[derive(Debug)]
 pub struct MappedFile {
     pub(super) mapper: Box<dyn Mapper>,
     space: Quarantine<Box<dyn Space + Send>>,
@@ -51,6 +51,18 @@ pub struct MappedFile {
     waiting: Vec<EngineId>,
 }
 
+impl fmt::Debug for MappedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MappedFile")
+            .field("mapper", &self.mapper)
+            .field("claims", &self.claims.len())
+            .field("unsaved", &self.unsaved.len())
+            .field("open_flushes", &self.open_flushes.len())
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
+    }
+}
+
 /// Blocks that a task writes, punches or grows over. An exclusive claim conflicts with every overlapping claim, a
 /// shared claim only with overlapping exclusive claims.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +85,8 @@ pub(super) struct FlushId(u64);
 pub struct EngineId(u64);
 
 /// The reason why no mapping can be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MappedFileError {
     /// The name is not in [`MAPPERS`].
     #[error("there is no mapping `{0}`; known are {known}", known = names())]
@@ -83,12 +96,19 @@ pub enum MappedFileError {
     Map(#[from] MapError),
 }
 
+impl fmt::Debug for MappedFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::debug::error("MappedFileError", self, f)
+    }
+}
+
 fn names() -> String {
     MAPPERS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
 }
 
 /// The reason why a file cannot lie on a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MappedError {
     /// The file's blocks do not fit the device's.
     #[error(transparent)]

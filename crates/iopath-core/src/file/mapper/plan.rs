@@ -116,7 +116,7 @@ impl FromStr for Boundary {
 }
 
 /// The reason why an I/O cannot be planned.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// The offset or length is not whole blocks of the device.
@@ -150,6 +150,12 @@ pub enum PlanError {
     /// The name is not in [`Boundary::ALL`].
     #[error("there is no boundary handling `{0}`; known are every-block, once, ignore")]
     UnknownBoundary(String),
+}
+
+impl fmt::Debug for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::debug::error("PlanError", self, f)
+    }
 }
 
 /// Whether the filesystem's blocks are whole blocks of the device.

@@ -1,6 +1,7 @@
 //! The source of space for mappers, and the quarantine that holds released space while I/O may still access it. An
 //! allocator finds the space, such as `free.rs` or that of a filesystem.
 
+use crate::debug;
 use crate::sector::{Extent, Sector};
 use std::collections::VecDeque;
 use std::fmt;
@@ -36,7 +37,6 @@ pub struct Ticket(u64);
 /// file by then, the read would return bytes of that file, and the write would destroy them. Each I/O takes a ticket
 /// before it maps, and ends the ticket on completion. A writer of metadata takes a ticket before it releases space, and
 /// ends it when the metadata is on the medium. So after a crash no two files point to the same space.
-#[derive(Debug)]
 pub struct Quarantine<S> {
     inner: S,
     /// Whether the I/O with ticket `first` + index is in flight.
@@ -44,6 +44,16 @@ pub struct Quarantine<S> {
     first: u64,
     /// Released extents, each with a ticket number: all earlier tickets must end before the extent is free.
     held: VecDeque<(u64, Extent)>,
+}
+
+impl<S: fmt::Debug> fmt::Debug for Quarantine<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quarantine")
+            .field("inner", &self.inner)
+            .field("open", &self.open.len())
+            .field("held", &debug::List(&self.held))
+            .finish_non_exhaustive()
+    }
 }
 
 impl<S: Space> Quarantine<S> {

@@ -142,6 +142,7 @@ impl World {
                     assert!(self.completed.insert(key, result).is_none(), "request {key} completed twice");
                 }
                 RemoteEvent::Redirect { .. } => panic!("there is one connection"),
+                event => panic!("the tests do not execute {event:?}"),
             }
         }
     }

@@ -70,6 +70,7 @@ impl Shared {
 
 /// Connections of an export that ended, and that were made anew, since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Losses {
     /// Established connections that the server or the network ended, or that were closed because of the server.
     pub lost: u64,

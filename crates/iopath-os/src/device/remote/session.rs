@@ -21,6 +21,7 @@ pub struct RemoteRequest {
 
 /// The export of a server, as the first connection negotiated it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RemoteFacts {
     /// Bytes. The limits round it up to whole blocks; the device reads zeroes beyond it, and drops writes beyond it.
     pub size_bytes: u64,
@@ -34,6 +35,20 @@ pub struct RemoteFacts {
     pub permits_connections: bool,
     /// The size and alignment that the server prefers, in bytes.
     pub preferred_bytes: u32,
+}
+
+impl RemoteFacts {
+    /// An export of this size on one connection, which permits writes and prefers 4 KiB.
+    pub const fn new(size_bytes: u64, limits: Limits) -> Self {
+        Self {
+            size_bytes,
+            limits,
+            is_read_only: false,
+            is_rotational: false,
+            permits_connections: false,
+            preferred_bytes: 4096,
+        }
+    }
 }
 
 /// The bytes that a connection carries next.
@@ -63,6 +78,7 @@ pub enum Outgoing {
 
 /// A result of a state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RemoteEvent {
     /// Connect a new stream, then call [`RemoteSession::handle_connected`] or [`RemoteSession::handle_lost`].
     Connect,

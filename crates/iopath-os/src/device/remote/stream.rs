@@ -2,6 +2,7 @@
 //!
 //! The bytes of an encrypted stream pass through its encryption, which keeps those that wait for the socket.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,15 +12,25 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::session::RemoteEncryption;
+use iopath_core::debug;
 
 /// The address of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoteAddress {
     /// A unix socket.
     Unix(PathBuf),
     /// The addresses of a host, in the order of preference.
     Tcp(Vec<SocketAddr>),
+}
+
+impl fmt::Debug for RemoteAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => f.debug_tuple("Unix").field(&debug::Text(path.display())).finish(),
+            Self::Tcp(addresses) => f.debug_tuple("Tcp").field(&debug::List(addresses)).finish(),
+        }
+    }
 }
 
 impl RemoteAddress {
