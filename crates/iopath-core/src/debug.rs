@@ -18,7 +18,7 @@ const MESSAGE_BYTES_MAX: usize = 480;
 /// use iopath_core::debug::List;
 ///
 /// assert_eq!(format!("{:?}", List(&[1, 2])), "[1, 2]");
-/// assert_eq!(format!("{:?}", List(&[0; 1000])), "1000 × [0, 0, 0, 0, …]");
+/// assert_eq!(format!("{:?}", List(&[0; 1000])), "1000 × [0, 0, 0, 0, ..]");
 /// ```
 pub struct List<I>(pub I);
 

@@ -77,7 +77,6 @@ pub use requests::{BorrowedBytes, CacheQueue, CacheRequest, Completed};
 pub use shared_flusher::SharedFlusher;
 
 /// The configuration of a buffered volume.
-#[derive(Debug)]
 pub struct BufferedConfig {
     /// The page cache.
     pub cache: CacheConfig,
@@ -99,6 +98,17 @@ pub struct BufferedConfig {
     /// The budget of frames changes while the cache is in use ([`CacheBudget`]). This is told when the cache evicts
     /// pages for lack of frames. No ring registers the memory of the cache then, because parts of it are released.
     pub demand: Option<Arc<dyn Demand>>,
+}
+
+impl fmt::Debug for BufferedConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferedConfig")
+            .field("cache", &self.cache)
+            .field("readahead", &self.readahead)
+            .field("size_bytes", &self.size_bytes)
+            .field("block_bytes", &self.block_bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl BufferedConfig {

@@ -202,8 +202,8 @@ impl BufferPool {
     /// ```
     ///
     /// # Errors
-    /// [`NoMemory`] if `memory` or `bytes` is not a multiple of 4,096 bytes, which every device accepts, `bytes` is 0 or
-    /// more than 1 GiB, or the buffers have more than `isize::MAX` bytes.
+    /// [`NoMemory`] if `memory` or `bytes` is not a multiple of 4,096 bytes, which every device accepts, `bytes` is 0
+    /// or more than 1 GiB, or the buffers have more than `isize::MAX` bytes.
     ///
     /// # Safety
     /// From this call until `owner` is dropped, also in an error:
@@ -328,7 +328,7 @@ impl BufferPool {
         assert_eq!(self.registration(), Registration::Never, "a ring would keep the old memory");
         // SAFETY: the caller's promises. No ring has registered the memory.
         unsafe {
-            self.shared.memory.own().release_part(self.start_of(first), count as usize * self.buffer_bytes())
+            self.shared.memory.own().release_part(self.start_of(first), count as usize * self.buffer_bytes());
         }
     }
 
@@ -408,8 +408,8 @@ impl Deref for PoolBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: initialised when the memory was mapped, or by the promise of `of_memory`. It is this buffer's alone as
-        // long as it has the number.
+        // SAFETY: initialised when the memory was mapped, or by the promise of `of_memory`. It is this buffer's alone
+        // as long as it has the number.
         unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.pool.shared.buffer_bytes) }
     }
 }

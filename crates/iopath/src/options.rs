@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::error::OpenError;
-use iopath_core::debug;
 use iopath_core::elevator::ElevatorSpec;
 #[cfg(feature = "mapped")]
 use iopath_core::mapper::Boundary;
@@ -88,7 +87,7 @@ pub struct Options {
     pub(crate) file_mode: u32,
     pub(crate) engine: Engine,
     #[cfg(feature = "elevator")]
-    pub(crate) elevator: debug::Text<String>,
+    pub(crate) elevator: iopath_core::debug::Text<String>,
     pub(crate) depth: u32,
     pub(crate) device_depth: Option<u32>,
     pub(crate) request_bytes_max: Option<u64>,
@@ -131,7 +130,7 @@ impl Default for Options {
             file_mode: 0o666,
             engine: Engine::Auto,
             #[cfg(feature = "elevator")]
-            elevator: debug::Text("none".to_owned()),
+            elevator: iopath_core::debug::Text("none".to_owned()),
             depth: 32,
             device_depth: None,
             request_bytes_max: None,
@@ -291,7 +290,7 @@ impl Options {
     #[must_use]
     #[cfg(feature = "elevator")]
     pub fn elevator(mut self, spec: impl Into<String>) -> Self {
-        self.elevator = debug::Text(spec.into());
+        self.elevator = iopath_core::debug::Text(spec.into());
         self
     }
 

@@ -448,8 +448,8 @@ impl Volume {
     /// lock. `None` for other sources. Writes through it are not coherent with the page cache, and a change of the
     /// length must go through [`Volume::resize`].
     ///
-    /// A volume is not [`AsFd`](std::os::fd::AsFd), whose function must return a descriptor: a stripe, a remote export or a
-    /// disk in memory has none.
+    /// A volume is not [`AsFd`](std::os::fd::AsFd), whose function must return a descriptor: a stripe, a remote export
+    /// or a disk in memory has none.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.source().file().map(AsFd::as_fd)
     }

@@ -205,7 +205,7 @@ fn print_a_file_with_a_long_path(printed: &mut Printed) -> bool {
     for wrong in [&long, &path.join("missing")] {
         printed.short(&Volume::open(wrong, &options()).unwrap_err());
     }
-    printed.short(&Volume::open(&path, &options().elevator(&"fastest".repeat(1000))).unwrap_err());
+    printed.short(&Volume::open(&path, &options().elevator("fastest".repeat(1000))).unwrap_err());
     printed.short(&Member::Path(&path));
     // A disk with everything that sysfs can show, as on a server.
     let machine = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
@@ -251,7 +251,7 @@ fn print_errors_of_long_paths(printed: &mut Printed) {
     printed.short(&BufferPool::new(1, 2 << 30).unwrap_err());
     let layout = FileLayout { block_bytes: 4096, size_bytes: BYTES, capacity_bytes: 2 * BYTES };
     printed.short(&FileMap::fresh(&text(), &layout).unwrap_err());
-    let elevator = Options::new().elevator(&text());
+    let elevator = Options::new().elevator(text());
     printed.short(&elevator);
     match Volume::memory(&disk(), &elevator) {
         Err(OpenError::Elevator(error)) => printed.short(&error),
@@ -309,11 +309,11 @@ impl Execute for Printer {
 }
 
 fn print_a_source_of_the_program(printed: &mut Printed) {
-    let printer = Printer(Arc::new(Mutex::new(std::mem::take(printed))));
-    let source: Arc<dyn Source> = Arc::new(printer.clone());
+    let storage = Printer(Arc::new(Mutex::new(std::mem::take(printed))));
+    let source: Arc<dyn Source> = Arc::new(storage.clone());
     let volume = Volume::of_source(source.clone(), &Options::new()).unwrap();
     volume.read_at(&mut AlignedBuf::new(1 << 20).unwrap(), 0).unwrap();
-    *printed = std::mem::take(&mut *printer.0.lock().unwrap());
+    *printed = std::mem::take(&mut *storage.0.lock().unwrap());
     printed.short(&volume);
     printed.short(&Member::Source(&source));
 }

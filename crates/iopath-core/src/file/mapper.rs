@@ -55,8 +55,8 @@ pub enum Location {
     Written(Extent),
 }
 
-/// A run of a file, all of one kind. Unless it is a hole, it lies in one extent of the device. Exhaustive: a mapper of a
-/// program returns such values.
+/// A run of a file, all of one kind. Unless it is a hole, it lies in one extent of the device. Exhaustive: a mapper of
+/// a program returns such values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
     /// The run.

@@ -96,7 +96,6 @@ impl Shared {
 }
 
 /// An engine on a disk in memory with the times of a modelled device.
-#[derive(Debug)]
 pub struct Timed {
     inner: MemoryDevice,
     timing: Timing,
@@ -106,6 +105,16 @@ pub struct Timed {
     has_submitted: bool,
     notifier: Option<Notifier>,
     watch: Arc<TimedWatch>,
+}
+
+impl fmt::Debug for Timed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timed")
+            .field("inner", &self.inner)
+            .field("timing", &self.timing)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Timed {

@@ -565,11 +565,9 @@ const fn entries(depth: u32, one: bool) -> u32 {
 impl<T> fmt::Debug for Uring<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Uring")
-            .field("file", &self.file)
             .field("limits", &self.limits)
             .field("in_flight", &self.in_flight())
             .field("registered", &self.registered)
-            .field("ring", self.ring.params())
             .finish_non_exhaustive()
     }
 }

@@ -2,6 +2,7 @@
 //! that is not mapped yet. Like most programs, it gives the kernel no advice, unless the caller has a hint.
 
 use std::ffi::c_void;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -18,7 +19,6 @@ use super::{Blocking, Direction, Hint, Slots, Transfer, trim};
 /// If the mapping can no longer be read or written, the current and all later transfers fail, and the process
 /// continues. The error is `UnexpectedEof` if the file shrank, ENOSPC if a store had no room, and EIO if the device
 /// failed.
-#[derive(Debug)]
 pub struct Mmap {
     /// Dropped before the mapping: see `drop`.
     watch: Option<Watch>,
@@ -27,6 +27,16 @@ pub struct Mmap {
     page_bytes: usize,
     writable: bool,
     file: File,
+}
+
+impl fmt::Debug for Mmap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mmap")
+            .field("bytes", &self.len)
+            .field("page_bytes", &self.page_bytes)
+            .field("writable", &self.writable)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Mmap {

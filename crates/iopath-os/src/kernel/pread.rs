@@ -1,6 +1,7 @@
 //! One transfer after another with `pread(2)` and `pwrite(2)`. The flags of the open file decide whether the calls use
 //! the page cache.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -8,10 +9,15 @@ use std::os::unix::fs::FileExt;
 use super::{Blocking, Direction, Progress, Slots, Transfer, advance, trim};
 
 /// The path of nearly every program: the thread waits in the system call.
-#[derive(Debug)]
 pub struct Pread {
     file: File,
     align: u32,
+}
+
+impl fmt::Debug for Pread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pread").field("align", &self.align).finish_non_exhaustive()
+    }
 }
 
 impl Pread {

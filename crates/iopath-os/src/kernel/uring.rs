@@ -314,10 +314,7 @@ impl Uring {
 
 impl fmt::Debug for Uring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Uring")
-            .field("file", &self.file)
-            .field("in_flight", &self.in_flight)
-            .finish_non_exhaustive()
+        f.debug_struct("Uring").field("in_flight", &self.in_flight_count).finish_non_exhaustive()
     }
 }
 

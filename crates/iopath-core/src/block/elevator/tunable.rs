@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// One tunable of an elevator. A new value applies from the next insert, merge or dispatch on. Exhaustive: an elevator of
-/// a program has a table of such values.
+/// One tunable of an elevator. A new value applies from the next insert, merge or dispatch on. Exhaustive: an elevator
+/// of a program has a table of such values.
 #[derive(Debug, Clone)]
 pub struct Tunable {
     /// The name on command lines.
