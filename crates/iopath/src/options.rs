@@ -385,7 +385,7 @@ impl Options {
 
     /// The elevator: `none`.
     #[cfg(not(feature = "elevator"))]
-    #[expect(clippy::unnecessary_wraps, reason = "as with elevators")]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "as with elevators")]
     pub(crate) fn elevator_spec(&self) -> Result<ElevatorSpec, OpenError> {
         Ok(ElevatorSpec::default())
     }
