@@ -199,7 +199,6 @@ struct CacheShared {
     flusher: Mutex<Option<JoinHandle<()>>>,
     /// The flusher that it shares with other caches. Then it has none of its own.
     background: Option<Background>,
-    poller: Mutex<Option<JoinHandle<()>>>,
     reporter: OnceLock<Reporter>,
     state: Mutex<State>,
 }
@@ -267,7 +266,6 @@ impl Buffered {
             has_flusher: Arc::clone(&state.has_flusher),
             flusher: Mutex::new(None),
             background,
-            poller: Mutex::new(None),
             reporter: OnceLock::new(),
             state: Mutex::new(state),
         };

@@ -38,7 +38,8 @@ const KEPT_PART: u64 = 4;
 ///
 /// Volumes that use `io_uring` take rings that closed volumes have left. If more than 16 volumes have rings, a volume
 /// without I/O in flight leaves its ring to others. The pages of closed volumes can be kept, too
-/// ([`Context::keep_closed`]). Their futures share threads ([`AsyncVolume::new`](crate::AsyncVolume::new)).
+/// ([`Context::keep_closed`]). The futures of open volumes share threads
+/// ([`AsyncVolume::new`](crate::AsyncVolume::new)).
 ///
 /// A clone is a handle of the same context.
 ///

@@ -1,17 +1,24 @@
 //! Threads that drive, for programs without an event loop that could. Each serves any number of drivers: it waits for
 //! their descriptors by `epoll(7)`. It starts with its first driver, and ends when it has none.
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// The threads of a context.
+static THREADS_MAX: LazyLock<usize> =
+    LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
 
 /// Descriptors that one wait reports.
 const EVENTS_MAX: usize = 64;
@@ -33,9 +40,6 @@ pub enum Turn {
 /// A driver: its descriptor is readable when it needs a turn.
 pub(crate) trait Drive: AsFd + Send {
     fn turn(&mut self) -> Turn;
-
-    /// Makes the descriptor readable.
-    fn wake(&self);
 }
 
 /// The threads of a context: as many as there are processors, or fewer while there are fewer drivers.
@@ -62,29 +66,15 @@ struct Driven {
     due: Option<Instant>,
     driver: Box<dyn Drive>,
     // Dropped after the driver.
-    end: ReportEnd,
+    end: End,
 }
 
-/// Whether a driver was dropped.
-#[derive(Default)]
-struct Ended {
-    is_ended: Mutex<bool>,
-    changed: Condvar,
-}
-
-/// Reports the end of a driver when it is dropped.
-struct ReportEnd(Arc<Ended>);
-
-impl Drop for ReportEnd {
-    fn drop(&mut self) {
-        *lock(&self.0.is_ended) = true;
-        self.0.changed.notify_all();
-    }
-}
+/// Its drop reports the end of a driver.
+type End = Sender<Infallible>;
 
 /// A driver at a thread.
 pub(crate) struct Driving {
-    ended: Arc<Ended>,
+    ended: Mutex<Receiver<Infallible>>,
     // Its descriptor is closed after the driver and the thread.
     _thread: Arc<DriverThread>,
 }
@@ -104,10 +94,9 @@ impl DriverThreads {
     /// Moves a driver to the thread with the fewest drivers, or to a new one.
     pub(crate) fn drive(&self, driver: Box<dyn Drive>) -> io::Result<Driving> {
         let mut threads = lock(&self.0);
-        let threads_max = thread::available_parallelism().map_or(1, NonZero::get);
         let counts = threads.iter().enumerate().map(|(number, thread)| (lock(&thread.state).count, number));
         let number = match counts.min() {
-            Some((count, number)) if count == 0 || threads.len() >= threads_max => number,
+            Some((count, number)) if count == 0 || threads.len() >= *THREADS_MAX => number,
             _ => {
                 threads.push(Arc::new(DriverThread::new()?));
                 threads.len() - 1
@@ -118,20 +107,20 @@ impl DriverThreads {
 }
 
 impl Driving {
-    /// Waits until the driver is dropped, unless this thread drives: a waker may drop the last handle of a volume.
-    pub(crate) fn wait(self) {
+    /// Drops `last` after the driver, which is about to end: it may close a page cache, which waits for the device. If
+    /// this thread drives, since a waker has dropped the last handle of a volume, a thread of its own waits.
+    pub(crate) fn drop_after<T: Send + 'static>(self, last: T) {
+        let end = move || {
+            let Self { ended, .. } = self;
+            // Nothing is sent.
+            let _ = lock(&ended).recv();
+            drop(last);
+        };
         if IS_DRIVING.get() {
-            return;
-        }
-        self.ended.wait();
-    }
-}
-
-impl Ended {
-    fn wait(&self) {
-        let mut is_ended = lock(&self.is_ended);
-        while !*is_ended {
-            is_ended = self.changed.wait(is_ended).unwrap_or_else(PoisonError::into_inner);
+            // The driver is the last then if the system refuses the thread.
+            let _ = named().spawn(end);
+        } else {
+            end();
         }
     }
 }
@@ -144,8 +133,6 @@ impl DriverThread {
     fn add(self: &Arc<Self>, driver: Box<dyn Drive>) -> io::Result<Driving> {
         let mut state = lock(&self.state);
         let key = state.next_key;
-        // The driver's descriptor is readable: the thread gives each new driver a turn.
-        driver.wake();
         epoll::add(&self.epoll, driver.as_fd(), EventData::new_u64(key), EventFlags::IN)?;
         if !state.is_running {
             let thread = Arc::clone(self);
@@ -157,9 +144,9 @@ impl DriverThread {
         }
         state.next_key += 1;
         state.count += 1;
-        let ended = Arc::<Ended>::default();
-        state.added.push(Driven { key, due: None, driver, end: ReportEnd(Arc::clone(&ended)) });
-        Ok(Driving { ended, _thread: Arc::clone(self) })
+        let (end, ended) = channel();
+        state.added.push(Driven { key, due: None, driver, end });
+        Ok(Driving { ended: Mutex::new(ended), _thread: Arc::clone(self) })
     }
 }
 
@@ -170,9 +157,7 @@ struct Drivers {
     /// The time limits of their waits.
     due: BTreeSet<(Instant, u64)>,
     /// Those that were dropped in this round.
-    ended: Vec<ReportEnd>,
-    /// Those that were removed in this round.
-    removed: usize,
+    ended: Vec<End>,
 }
 
 fn run(thread: Arc<DriverThread>) {
@@ -182,7 +167,6 @@ fn run(thread: Arc<DriverThread>) {
     loop {
         {
             let mut state = lock(&thread.state);
-            state.count -= std::mem::take(&mut drivers.removed);
             drivers.by_key.extend(state.added.drain(..).map(|driven| (driven.key, driven)));
             state.is_running = !drivers.by_key.is_empty();
         }
@@ -191,17 +175,10 @@ fn run(thread: Arc<DriverThread>) {
             return drop(thread);
         }
         drivers.ended.clear();
-        let timeout = drivers.timeout().and_then(|timeout| timeout.try_into().ok());
-        match epoll::wait(&thread.epoll, &mut events, timeout.as_ref()) {
-            Ok((ready, _)) => ready.iter().for_each(|event| drivers.turn(&thread, event.data.u64())),
-            Err(rustix::io::Errno::INTR) => {}
-            // Without a wait, the futures still complete, at a higher cost.
-            Err(_) => {
-                let keys: Vec<u64> = drivers.by_key.keys().copied().collect();
-                for key in keys {
-                    drivers.turn(&thread, key);
-                }
-                thread::yield_now();
+        // A signal may end a wait.
+        if let Ok((ready, _)) = wait(&thread.epoll, drivers.timeout(), &mut events) {
+            for event in ready.iter() {
+                drivers.turn(&thread, event.data.u64());
             }
         }
         drivers.turn_due(&thread);
@@ -239,7 +216,7 @@ impl Drivers {
             return;
         }
         let Some(Driven { driver, end, .. }) = self.by_key.remove(&key) else { return };
-        self.removed += 1;
+        lock(&thread.state).count -= 1;
         // Fails only if the descriptor is not in the set.
         let _ = epoll::delete(&thread.epoll, driver.as_fd());
         if turn.is_ok() {
@@ -256,6 +233,20 @@ impl Drivers {
             drop(dropped);
         });
     }
+}
+
+/// Waits for descriptors, with the resolution of `ppoll(2)`: `epoll_wait(2)` rounds a limit up to milliseconds.
+fn wait<'a>(
+    epoll: &OwnedFd,
+    limit: Option<Duration>,
+    events: &'a mut [MaybeUninit<Event>],
+) -> rustix::io::Result<(&'a mut [Event], &'a mut [MaybeUninit<Event>])> {
+    if limit.is_none() {
+        return epoll::wait(epoll, events, None);
+    }
+    let limit = limit.and_then(|limit| limit.try_into().ok());
+    poll(&mut [PollFd::new(epoll, PollFlags::IN)], limit.as_ref())?;
+    epoll::wait(epoll, events, Some(&Timespec::default()))
 }
 
 fn named() -> thread::Builder {

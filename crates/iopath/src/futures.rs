@@ -46,7 +46,7 @@ pub use object::{BoxedIo, DynAsyncVolume};
 ///
 /// | constructor | driver |
 /// |---|---|
-/// | [`AsyncVolume::new`] | a thread, which ends with the last handle: works in every runtime |
+/// | [`AsyncVolume::new`] | a thread, which ends with the last handle of its volumes: works in every runtime |
 /// | `AsyncVolume::on_tokio` (feature `tokio`) | a task of the tokio runtime: no thread and no switch to one |
 /// | [`AsyncVolume::with_driver`] | a [`Driver`] that the program runs in an event loop of its own |
 ///
@@ -120,10 +120,15 @@ impl Handle {
         Ok((Self { volume: volume.clone(), shared, uses_cache, driving: None }, driver))
     }
 
-    /// The threads that drive several volumes; `None` if the driver may wait for another one.
+    /// The threads of its context; `None` without one, and for a driver that may wait for I/O of another one. A device
+    /// of the program may execute its I/O in the call, bounced writes wait for others to the same blocks, and direct
+    /// I/O waits for a page cache.
     fn common_threads(&self) -> Option<&DriverThreads> {
-        let may_wait = self.volume.bounces() || (self.volume.has_cache() && !self.uses_cache);
-        if may_wait { None } else { self.volume.context().map(crate::context::Context::driver_threads) }
+        let volume = &self.volume;
+        let waits = !volume.is_file_or_memory()
+            || volume.shape().batch_bounces()
+            || (volume.has_cache() && !self.uses_cache);
+        if waits { None } else { volume.context().map(crate::context::Context::driver_threads) }
     }
 
     /// Executes a cached read without the driver, unless a change that began earlier is in flight.
@@ -137,7 +142,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.end();
         if let Some(driving) = self.driving.take() {
-            driving.wait();
+            driving.drop_after(self.volume.clone());
         }
     }
 }
@@ -155,10 +160,9 @@ impl AsyncVolume {
     /// Futures on a volume, with a thread as their driver. The depth of the options is the number of requests of all
     /// tasks in the batch; further ones wait. [`Options::depth`](crate::Options::depth) limits those at the device.
     ///
-    /// The volumes of a [context](crate::Context) share at most one thread for each processor. A driver that may wait
-    /// has a thread of its own: with [`Unaligned::Bounce`](crate::Unaligned::Bounce), and for direct I/O on a volume
-    /// with a page cache. A device that executes its I/O in the call
-    /// ([`InlineDevice`](crate::source::InlineDevice)) delays the other volumes of the thread.
+    /// The regular files and disks in memory of a [context](crate::Context) share at most one thread for each
+    /// processor. A driver that may wait for I/O of another one has a thread of its own: on other volumes, with
+    /// [`Unaligned::Bounce`](crate::Unaligned::Bounce), and for direct I/O on a volume with a page cache.
     ///
     /// # Errors
     /// Returns the errors of [`Volume::batch`], and [`OpenError::System`] if the system refuses the thread or the

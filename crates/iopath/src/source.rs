@@ -115,7 +115,7 @@ pub use iopath_os::{
 const THREADS_MAX: u32 = 32;
 
 /// The engine of devices of a program.
-const PROGRAM: &str = "program";
+pub(crate) const PROGRAM: &str = "program";
 
 /// The storage of a volume: see [the module](self).
 ///

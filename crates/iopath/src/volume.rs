@@ -481,9 +481,9 @@ impl Volume {
         self.shared.shards.alone(act)
     }
 
-    /// Whether unaligned I/O is bounced.
-    pub(crate) fn bounces(&self) -> bool {
-        self.shared.bounce.is_some()
+    /// Whether it is a regular file or a disk in memory: its device executes no code of the program.
+    pub(crate) fn is_file_or_memory(&self) -> bool {
+        self.storage().source.shares_engine() && self.facts().engine != crate::source::PROGRAM
     }
 
     /// The context of its options.

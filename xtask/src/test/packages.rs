@@ -16,7 +16,7 @@ const LICENCES: &[&str] = &["LICENSE-MIT", "LICENSE-APACHE"];
 /// The systems on which the crates of the library compile, and are empty if they need Linux.
 const OTHER_SYSTEMS: &[&str] = &["x86_64-apple-darwin", "x86_64-pc-windows-gnu"];
 
-/// The crates of the library.
+/// The crates of the library; `iopath` compiles without `iopath-os` there.
 const PORTABLE: &[&str] = &["iopath-core", "iopath"];
 
 /// Packages each published crate without building it. A warning of cargo fails.
@@ -39,6 +39,7 @@ pub(super) fn packages(_: Length) -> Result<Outcome> {
 /// Compiles the crates of the library for each of [`OTHER_SYSTEMS`] whose standard library is installed.
 pub(super) fn other_systems(_: Length) -> Result<Outcome> {
     let output = Command::new(workspace::beside_cargo("rustc")).args(["--print", "sysroot"]).output()?;
+    ensure!(output.status.success(), "rustc --print sysroot: {}", output.status);
     let sysroot = PathBuf::from(String::from_utf8(output.stdout)?.trim());
     let is_installed = |system: &&str| sysroot.join("lib/rustlib").join(system).is_dir();
     let (installed, missing): (Vec<&str>, Vec<&str>) =

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use super::CacheShared;
 use super::state::State;
-use super::waiter::Poller;
 use crate::clock;
 use crate::election::Polled;
 use crate::sync::thread;
 
-/// The time without a request after which the thread ends. A thread costs less than its start then.
+/// The time without a request after which the thread ends.
 const IDLE_MAX: Duration =
     if cfg!(iopath_explore) { Duration::from_micros(500) } else { Duration::from_secs(1) };
 
@@ -23,35 +22,39 @@ impl CacheShared {
     /// # Errors
     /// If the system refuses a thread.
     pub(super) fn ensure_poller(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
-        if let Some(poller) = state.poller.idle.take() {
-            poller.unpark();
-        }
-        if state.poller.is_running {
+        let poller = &mut state.poller;
+        if poller.is_running {
+            if let Some(thread) = &poller.thread
+                && std::mem::take(&mut poller.is_idle)
+            {
+                thread.thread().unpark();
+            }
             return Ok(());
         }
         let shared = Arc::clone(self);
         let builder = thread::Builder::new().name("iopath-poll".to_owned());
         let started = builder.spawn(move || shared.poll_in_background())?;
-        state.poller.is_running = true;
-        // The thread before it no longer uses the cache.
-        *self.poller.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        poller.is_running = true;
+        if let Some(ended) = poller.thread.replace(started) {
+            // It needs the lock no more. It holds the cache until it has ended.
+            let _ = ended.join();
+        }
         Ok(())
     }
 
     /// Ends the thread. The cache is closing.
     pub(super) fn stop_poller(&self) {
-        let Some(poller) = self.poller.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            // The thread sleeps as a waiter or polls the device, which `wake` ends, or it is parked without work, which
-            // the `unpark` below ends.
-            if let Some(waiter) = state.poller.waiter {
-                state.wake(waiter);
-            }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(thread) = state.poller.thread.take() else { return };
+        // The thread sleeps as a waiter or polls the device, which `wake` ends, or it is parked without work, which the
+        // `unpark` below ends.
+        if let Some(waiter) = state.poller.waiter {
+            state.wake(waiter);
         }
-        poller.thread().unpark();
+        drop(state);
+        thread.thread().unpark();
         // Fails only if the thread has panicked, which was reported at that time.
-        let _ = poller.join();
+        let _ = thread.join();
     }
 
     fn poll_in_background(&self) {
@@ -60,24 +63,26 @@ impl CacheShared {
         state.poller.waiter = Some(waiter);
         let mut idle_since = None;
         while !state.is_closing {
+            let now = clock::now();
             if state.waiting_with_notifier > 0 && state.broken.is_none() {
                 idle_since = None;
-                state = self.pause(state, waiter, None);
+                // Another thread may collect the completions for which this one waits.
+                state = self.pause(state, waiter, Some(now + IDLE_MAX));
                 continue;
             }
-            let now = clock::now();
             let idle = now.saturating_since(*idle_since.get_or_insert(now));
             if idle >= IDLE_MAX {
                 break;
             }
-            state.poller.idle = Some(thread::current());
+            state.poller.is_idle = true;
             drop(state);
             thread::park_timeout(IDLE_MAX.saturating_sub(idle));
             state = self.lock();
-            state.poller.idle = None;
+            state.poller.is_idle = false;
         }
         state.waiters.remove(waiter);
-        state.poller = Poller::default();
+        state.poller.waiter = None;
+        state.poller.is_running = false;
     }
 }
 

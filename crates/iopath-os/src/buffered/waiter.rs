@@ -5,7 +5,7 @@ use iopath_core::{Extent, Op};
 
 use crate::device::Notifier;
 use crate::election::Sleep;
-use crate::sync::thread::Thread;
+use crate::sync::thread::{JoinHandle, Thread};
 
 /// A caller that waits for an outcome.
 #[derive(Debug)]
@@ -57,11 +57,13 @@ pub(super) struct Owner {
 /// The thread that polls for event loops, as other threads see it.
 #[derive(Debug, Default)]
 pub(super) struct Poller {
+    /// `None` before the first one. The last one has ended, or uses the cache no longer, unless it is running.
+    pub(super) thread: Option<JoinHandle<()>>,
     pub(super) is_running: bool,
+    /// It has nothing to poll for.
+    pub(super) is_idle: bool,
     /// Its waiter.
     pub(super) waiter: Option<usize>,
-    /// The thread while it has nothing to poll for.
-    pub(super) idle: Option<Thread>,
 }
 
 /// A discard or write of zeroes on behalf of a request. Ends without its queue: other callers may wait for it.

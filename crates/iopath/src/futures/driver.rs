@@ -167,10 +167,6 @@ impl Drive for Driver {
     fn turn(&mut self) -> Turn {
         Self::turn(self)
     }
-
-    fn wake(&self) {
-        self.shared.wake_driver();
-    }
 }
 
 impl AsFd for Driver {

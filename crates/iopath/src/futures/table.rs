@@ -131,7 +131,7 @@ impl Shared {
         table.queued.push_back(key);
         drop(table);
         if is_first {
-            self.wake_driver();
+            self.notifier.notify();
         }
         Ticket(key)
     }
@@ -223,10 +223,6 @@ impl Shared {
     /// Ends the driver when its requests have completed.
     pub(super) fn end(&self) {
         self.lock().is_ended = true;
-        self.wake_driver();
-    }
-
-    pub(super) fn wake_driver(&self) {
         self.notifier.notify();
     }
 

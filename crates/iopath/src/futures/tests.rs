@@ -1,8 +1,12 @@
 //! Futures on the volumes of a context, whose drivers share threads.
 
+use crate::source::{
+    DeviceRequest, DeviceSetup, Execute, InlineDevice, Limits, OpenedDevice, RealDevice, Source,
+};
 use crate::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
 use crate::{
-    AlignedBuf, AsyncVolume, BatchOptions, Context, ErrorKind, IoMode, Op, Options, Unaligned, Volume,
+    AlignedBuf, AsyncVolume, BatchOptions, Context, ErrorKind, IoError, IoMode, Op, OpenError, Options,
+    Unaligned, Volume,
 };
 use std::future::Future;
 use std::num::NonZero;
@@ -153,5 +157,66 @@ fn a_waker_may_drop_volumes_of_its_thread_and_its_panic_ends_only_its_own_driver
             );
             smol::block_on(write_and_read(&third.next().unwrap(), 3));
         }
+    }
+}
+
+#[test]
+fn a_waker_that_drops_the_last_handle_closes_no_page_cache_on_a_shared_thread() {
+    let context = Context::new(16 << 20);
+    let options = Options::new().write(true).context(&context);
+    let faults = Faults::new(1);
+    let dirty = volume(&options.clone().mode(IoMode::Buffered).faults(&faults));
+    dirty.write_at(&[7; PAGE], 0).unwrap();
+    faults.add(Fault::stuck().on(Op::Write));
+    let dropped = Some(futures(&dirty));
+    drop(dirty);
+    let others: Vec<_> = (0..16).map(|_| futures(&volume(&options))).collect();
+    let (woken, is_woken) = channel();
+    let waker = Arc::new(Dropping { volume: Mutex::new(dropped), panics: false, woken }).into();
+    let mut read = pin!(others[0].read_at(AlignedBuf::new(PAGE).unwrap(), 0));
+    assert!(read.as_mut().poll(&mut task::Context::from_waker(&waker)).is_pending());
+    is_woken.recv().unwrap();
+    others.iter().enumerate().for_each(|(seed, volume)| smol::block_on(write_and_read(volume, seed)));
+    faults.stop();
+}
+
+/// Storage of the program that waits for a future of another volume.
+#[derive(Debug, Clone)]
+struct Below(AsyncVolume);
+
+impl Execute for Below {
+    fn execute(&mut self, request: &mut DeviceRequest<'_>) -> Result<(), IoError> {
+        let read = self.0.read_bytes_at(AlignedBuf::new(PAGE).unwrap(), 0, request.range().len());
+        let (result, page) = smol::block_on(read);
+        result.map_err(|_| IoError::Gone)?;
+        request.fill(0, &page);
+        Ok(())
+    }
+}
+
+impl Source for Below {
+    fn limits(&self) -> Limits {
+        Limits { request_bytes_max: PAGE as u64, ..Limits::with_capacity(16) }
+    }
+
+    fn open(&self, setup: &DeviceSetup) -> Result<OpenedDevice<dyn RealDevice + Send>, OpenError> {
+        Ok(OpenedDevice::new(Box::new(InlineDevice::new(self.clone(), setup.limits.clone()))))
+    }
+}
+
+#[test]
+fn storage_of_the_program_may_wait_for_a_volume_of_the_same_context() {
+    let context = Context::new(16 << 20);
+    let options = Options::new().write(true).context(&context);
+    let below = futures(&volume(&options));
+    smol::block_on(below.write_at(vec![7; PAGE], 0)).0.unwrap();
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let above: Vec<_> = (0..processors)
+        .map(|_| futures(&Volume::of_source(Below(below.clone()), &options).unwrap()))
+        .collect();
+    for volume in &above {
+        let (read, page) = smol::block_on(volume.read_at(AlignedBuf::new(PAGE).unwrap(), 0));
+        assert_eq!(read.unwrap(), PAGE);
+        assert!(page.iter().all(|byte| *byte == 7));
     }
 }

@@ -4,9 +4,11 @@ use super::driver::{self, Driver};
 use super::{AsyncVolume, BatchOptions, Turn, Volume};
 use crate::error::OpenError;
 use std::io;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 impl AsyncVolume {
@@ -38,6 +40,10 @@ async fn drive(mut driver: AsyncFd<Driver>) {
     while let Turn::Wait(limit) = driver.get_mut().turn() {
         let ready = match limit {
             None => driver.readable_mut().await,
+            Some(Duration::ZERO) => {
+                yield_now().await;
+                continue;
+            }
             Some(limit) => match timeout(limit, driver.readable_mut()).await {
                 Ok(ready) => ready,
                 Err(_) => continue,
