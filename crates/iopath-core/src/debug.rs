@@ -1,6 +1,7 @@
 //! Output of `{:?}` with a bound, so that a log of a program stays readable: a list as its length and first items, a
 //! text without its middle. For output of [`fmt::Debug`] only: the message of an error has the whole path.
 
+use std::error::Error;
 use std::fmt;
 
 /// The printed items of a list.
@@ -12,7 +13,7 @@ const TEXT_BYTES_MAX: usize = 120;
 /// The bytes of the message of an error: two texts, and the reason.
 const MESSAGE_BYTES_MAX: usize = 480;
 
-/// A list as its first items. The length precedes a list of which some are not printed.
+/// A list as its first items, each of which must be short. The length precedes a list of which some are not printed.
 ///
 /// ```
 /// use iopath_core::debug::List;
@@ -36,7 +37,7 @@ where
     }
 }
 
-/// A text in quotation marks, such as a path. A long one has `…` for its middle.
+/// A text or path in quotation marks. A long one has `…` for its middle.
 ///
 /// ```
 /// use iopath_core::debug::Text;
@@ -47,34 +48,43 @@ where
 #[derive(Clone)]
 pub struct Text<T>(pub T);
 
-impl<T: fmt::Display> fmt::Debug for Text<T> {
+impl<T: fmt::Debug> fmt::Debug for Text<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        cut(&self.0, TEXT_BYTES_MAX, f)
+        cut(&format!("{:?}", self.0), TEXT_BYTES_MAX, f)
     }
 }
 
-/// Prints an error as its type and its message, without the middle of a long one.
+/// The message of an error in quotation marks, with those of its sources that it does not contain. A long one has `…`
+/// for its middle.
+pub struct Message<'a>(pub &'a dyn Error);
+
+impl fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.0.to_string();
+        let mut next = self.0.source();
+        while let Some(source) = next {
+            let message = source.to_string();
+            if !text.contains(&message) {
+                text = format!("{text}: {message}");
+            }
+            next = source.source();
+        }
+        cut(&format!("{text:?}"), MESSAGE_BYTES_MAX, f)
+    }
+}
+
+/// Prints an error as its type and its [`Message`].
 ///
 /// # Errors
 /// The error of the formatter.
-pub fn error(name: &str, error: &dyn fmt::Display, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    struct Message<'a>(&'a dyn fmt::Display);
-
-    impl fmt::Debug for Message<'_> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            cut(self.0, MESSAGE_BYTES_MAX, f)
-        }
-    }
-
+pub fn error(name: &str, error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.debug_tuple(name).field(&Message(error)).finish()
 }
 
-/// Prints a text in quotation marks. One of more than `bytes_max` bytes has `…` for its middle.
-fn cut(text: &dyn fmt::Display, bytes_max: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // Escapes count, too.
-    let text = format!("{:?}", text.to_string());
+/// Prints `…` for the middle of a text of more than `bytes_max` bytes.
+fn cut(text: &str, bytes_max: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if text.len() <= bytes_max {
-        return f.write_str(&text);
+        return f.write_str(text);
     }
     let is_end = |at: &usize| text.is_char_boundary(*at);
     let start = (0..=bytes_max / 2).rev().find(is_end).unwrap_or(0);
@@ -96,14 +106,27 @@ mod tests {
 
     #[test]
     fn the_message_of_an_error_is_cut_and_has_the_name_of_its_type() {
-        struct Refused;
+        #[derive(thiserror::Error)]
+        #[error("{text}")]
+        struct Refused {
+            text: String,
+            source: std::io::Error,
+        }
         impl fmt::Debug for Refused {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                error("Refused", &"x".repeat(5000), f)
+                error("Refused", self, f)
             }
         }
-        let short = format!("{Refused:?}");
-        assert!(short.starts_with("Refused(\"xxx") && short.ends_with("xxx\")"), "{short}");
+        let refused = |text: &str| {
+            format!(
+                "{:?}",
+                Refused { text: text.to_owned(), source: std::io::Error::other("the disk is gone") }
+            )
+        };
+        assert_eq!(refused("no I/O"), "Refused(\"no I/O: the disk is gone\")");
+        assert_eq!(refused("no I/O: the disk is gone"), "Refused(\"no I/O: the disk is gone\")");
+        let short = refused(&"x".repeat(5000));
+        assert!(short.starts_with("Refused(\"xxx") && short.ends_with("xxx: the disk is gone\")"), "{short}");
         assert!(short.len() < MESSAGE_BYTES_MAX + 20);
     }
 }

@@ -1,7 +1,6 @@
 //! Buffers for direct I/O, in memory of the pool or of the program: aligned, of one size, and registered with
 //! `io_uring`. Registration saves the look-up and pinning of pages at each I/O. The pool is not a page cache.
 
-use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
@@ -72,7 +71,7 @@ struct ProgramMemory {
     start: NonNull<u8>,
     bytes: usize,
     /// Keeps the memory.
-    _owner: Box<dyn Any + Send + Sync>,
+    _owner: Box<dyn Send>,
 }
 
 // SAFETY: the caller of `BufferPool::of_memory` promises that any thread may access the memory; the owner is `Send`.
@@ -184,7 +183,7 @@ impl BufferPool {
     }
 
     /// A pool of `count` buffers of `bytes` bytes each in memory of the program: a database with a buffer pool of its
-    /// own, for example on huge pages (`MAP_HUGETLB`) or in shared memory. Rings register it as a pool of
+    /// own, for example on huge pages (`MAP_HUGETLB`). Rings register it as a pool of
     /// [`BufferPool::on_first_use`]. `owner` keeps the memory: the last buffer, batch or ring with the pool drops it.
     /// It is `()` for memory that lives as long as the process. Buffer 0 starts at `memory`, and each
     /// [`PoolBuf::number`] is the place of a buffer in it. The first ones that [`BufferPool::take`] returns are at its
@@ -198,31 +197,34 @@ impl BufferPool {
     /// // SAFETY: the region has 16 frames, and the pool, which owns it, is its only user.
     /// let pool = unsafe { BufferPool::of_memory(memory, 16, 8192, frames) }?;
     /// assert_eq!(pool.take().map(|frame| (frame.number(), frame.len())), Some((0, 8192)));
-    /// # Ok::<(), iopath_os::NoMemory>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// A kernel refuses to register some memory, such as a shared mapping of a file: its I/O works without, at a higher
+    /// CPU cost.
+    ///
     /// # Errors
-    /// [`NoMemory`] if `memory` or `bytes` is not a multiple of 4,096 bytes, which every device accepts, `bytes` is 0
+    /// [`io::ErrorKind::InvalidInput`] if `memory` or `bytes` is not a multiple of 4,096 bytes, which every device accepts, `bytes` is 0
     /// or more than 1 GiB, or the buffers have more than `isize::MAX` bytes.
     ///
     /// # Safety
     /// From this call until `owner` is dropped, also in an error:
     /// - the `count * bytes` bytes from `memory` on are one allocation or mapping, initialised (a new mapping is), and
-    ///   any thread may read and write them;
-    /// - nothing accesses the bytes except through this pool and its buffers, and the device; no reference to them
-    ///   exists;
-    /// - nothing replaces, discards or protects the pages (`munmap`, `mremap`, `mprotect`, `MADV_DONTNEED`): a ring
-    ///   would transfer the old pages.
+    ///   any thread may read and write them; `memory` is a pointer with permission for all of them;
+    /// - nothing accesses the bytes except through this pool and its buffers, and the device, also in other processes
+    ///   ([`SharedMemory`](crate::SharedMemory) is for those). No reference to them exists, and `owner` is no `Box` of
+    ///   them: its move invalidates `memory`;
+    /// - nothing replaces, discards or protects the pages (`munmap`, `mremap`, `mprotect`, `MADV_DONTNEED`,
+    ///   `MADV_FREE`), and nothing shortens, punches or writes the file of a mapping: a ring would transfer the old
+    ///   pages, or an access would fail.
     pub unsafe fn of_memory(
         memory: NonNull<u8>,
         count: u32,
         bytes: usize,
-        owner: impl Any + Send + Sync,
-    ) -> Result<Self, NoMemory> {
+        owner: impl Send + 'static,
+    ) -> io::Result<Self> {
         let all_bytes = bytes.saturating_mul(count as usize);
-        let refused = |rule: &'static str| {
-            Err(NoMemory { bytes: all_bytes, source: io::Error::new(io::ErrorKind::InvalidInput, rule) })
-        };
+        let refused = |rule: &'static str| Err(io::Error::new(io::ErrorKind::InvalidInput, rule));
         if bytes == 0 || bytes > REGISTERED_BYTES_MAX {
             return refused(BUFFER_BYTES_RULE);
         }
@@ -477,12 +479,7 @@ mod tests {
         }
     }
 
-    fn of_memory(
-        start: usize,
-        count: u32,
-        bytes: usize,
-        drops: &Arc<AtomicU32>,
-    ) -> Result<BufferPool, NoMemory> {
+    fn of_memory(start: usize, count: u32, bytes: usize, drops: &Arc<AtomicU32>) -> io::Result<BufferPool> {
         let owner = Owner(AlignedBuf::new(1 << 16).unwrap(), drops.clone());
         // SAFETY: the pool lies in the region, which only its owner has. A refused pool accesses nothing.
         unsafe { BufferPool::of_memory(owner.0.start().add(start), count, bytes, owner) }
@@ -516,7 +513,7 @@ mod tests {
         let drops = Arc::new(AtomicU32::new(0));
         for (start, count, bytes) in [(512, 1, 4096), (0, 1, 4608), (0, 1, 0), (0, 1, (1 << 30) + 4096)] {
             let error = of_memory(start, count, bytes, &drops).unwrap_err();
-            assert_eq!(error.source.kind(), io::ErrorKind::InvalidInput, "{error}");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
         }
         assert!(of_memory(0, 0, 4096, &drops).unwrap().take().is_none());
         assert_eq!(drops.load(Relaxed), 5);

@@ -83,7 +83,7 @@ impl fmt::Debug for Target {
             Backing::None { reason } => reason,
         };
         f.debug_struct("Target")
-            .field("path", &debug::Text(self.path.display()))
+            .field("path", &debug::Text(&self.path))
             .field("kind", &self.kind)
             .field("size_bytes", &self.size_bytes)
             .field("filesystem", &self.filesystem)
@@ -131,7 +131,7 @@ impl fmt::Debug for Filesystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Filesystem")
             .field("name", &debug::Text(&self.name))
-            .field("mount_point", &debug::Text(self.mount_point.display()))
+            .field("mount_point", &debug::Text(&self.mount_point))
             .finish_non_exhaustive()
     }
 }

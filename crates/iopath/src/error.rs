@@ -389,8 +389,8 @@ impl fmt::Debug for Error {
         let Repr { kind, op, offset, bytes, path, cause } = &*self.0;
         let mut output = f.debug_struct("Error");
         output.field("kind", kind).field("op", op).field("offset", offset).field("bytes", bytes);
-        output.field("path", &debug::Text(path.display()));
-        output.field("cause", &cause.as_ref().map(|cause| debug::Text(cause.as_error()))).finish()
+        output.field("path", &debug::Text(path));
+        output.field("cause", &cause.as_ref().map(|cause| debug::Message(cause.as_error()))).finish()
     }
 }
 

@@ -33,7 +33,7 @@ pub struct Facts {
 impl fmt::Debug for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Facts")
-            .field("path", &debug::Text(self.path.display()))
+            .field("path", &debug::Text(&self.path))
             .field("size_bytes", &self.size_bytes)
             .field("block_bytes", &self.block_bytes)
             .field("memory_align_bytes", &self.memory_align_bytes)

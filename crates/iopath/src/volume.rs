@@ -90,7 +90,7 @@ pub struct Volume {
 impl fmt::Debug for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Volume")
-            .field("path", &debug::Text(self.shared.facts.path.display()))
+            .field("path", &debug::Text(&self.shared.facts.path))
             .field("size_bytes", &self.size_bytes())
             .field("engine", &self.shared.facts.engine)
             .field("cache", &self.cache_if_any())

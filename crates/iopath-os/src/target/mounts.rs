@@ -41,9 +41,9 @@ impl fmt::Debug for Mount {
         f.debug_struct("Mount")
             .field("id", &self.id)
             .field("device", &self.device)
-            .field("mount_point", &debug::Text(self.mount_point.display()))
+            .field("mount_point", &debug::Text(&self.mount_point))
             .field("fs_type", &debug::Text(&self.fs_type))
-            .field("source", &debug::Text(self.source.display()))
+            .field("source", &debug::Text(&self.source))
             .finish_non_exhaustive()
     }
 }

@@ -25,9 +25,9 @@ pub struct Roots {
 impl fmt::Debug for Roots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Roots")
-            .field("sys", &debug::Text(self.sys.display()))
-            .field("proc", &debug::Text(self.proc.display()))
-            .field("dev", &debug::Text(self.dev.display()))
+            .field("sys", &debug::Text(&self.sys))
+            .field("proc", &debug::Text(&self.proc))
+            .field("dev", &debug::Text(&self.dev))
             .finish()
     }
 }

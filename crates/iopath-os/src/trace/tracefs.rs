@@ -24,7 +24,7 @@ pub struct Tracefs {
 
 impl fmt::Debug for Tracefs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tracefs").field("root", &debug::Text(self.root.display())).finish_non_exhaustive()
+        f.debug_struct("Tracefs").field("root", &debug::Text(&self.root)).finish_non_exhaustive()
     }
 }
 

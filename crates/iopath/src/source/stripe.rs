@@ -44,14 +44,12 @@ pub enum Member<'a> {
 impl fmt::Debug for Member<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Path(path) => f.debug_tuple("Path").field(&debug::Text(path.display())).finish(),
+            Self::Path(path) => f.debug_tuple("Path").field(&debug::Text(path)).finish(),
             #[cfg(feature = "remote")]
             Self::Remote(remote) => f.debug_tuple("Remote").field(remote).finish(),
             #[cfg(feature = "testing")]
             Self::Memory(disk) => f.debug_tuple("Memory").field(disk).finish(),
-            Self::Source(source) => {
-                f.debug_tuple("Source").field(&debug::Text(source.name().display())).finish()
-            }
+            Self::Source(source) => f.debug_tuple("Source").field(&debug::Text(source.name())).finish(),
         }
     }
 }

@@ -27,7 +27,7 @@ pub enum RemoteAddress {
 impl fmt::Debug for RemoteAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unix(path) => f.debug_tuple("Unix").field(&debug::Text(path.display())).finish(),
+            Self::Unix(path) => f.debug_tuple("Unix").field(&debug::Text(path)).finish(),
             Self::Tcp(addresses) => f.debug_tuple("Tcp").field(&debug::List(addresses)).finish(),
         }
     }
