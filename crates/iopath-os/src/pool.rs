@@ -204,8 +204,8 @@ impl BufferPool {
     /// CPU cost.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] if `memory` or `bytes` is not a multiple of 4,096 bytes, which every device accepts, `bytes` is 0
-    /// or more than 1 GiB, or the buffers have more than `isize::MAX` bytes.
+    /// [`io::ErrorKind::InvalidInput`] if `memory` or `bytes` is not a multiple of 4,096 bytes, which every device
+    /// accepts, `bytes` is 0 or more than 1 GiB, or the buffers have more than `isize::MAX` bytes.
     ///
     /// # Safety
     /// From this call until `owner` is dropped, also in an error:
