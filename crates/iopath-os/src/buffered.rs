@@ -112,6 +112,21 @@ impl fmt::Debug for BufferedConfig {
 }
 
 impl BufferedConfig {
+    /// A volume of `size_bytes` bytes in blocks of 512 bytes, with the default page cache, without readahead, and
+    /// without the other parts.
+    pub fn of_bytes(size_bytes: u64) -> Self {
+        Self {
+            cache: CacheConfig::default(),
+            readahead: None,
+            size_bytes,
+            block_bytes: 512,
+            tail: None,
+            writes_last_block: false,
+            plain_file: None,
+            demand: None,
+        }
+    }
+
     const fn geometry(&self) -> Geometry {
         let Self { size_bytes, block_bytes, writes_last_block, cache, .. } = self;
         Geometry {

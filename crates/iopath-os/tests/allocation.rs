@@ -242,12 +242,7 @@ fn a_warm_buffered_path_never_allocates() {
     let config = BufferedConfig {
         cache: CacheConfig { frames: 64, ..CacheConfig::default() },
         readahead: Some(ReadaheadConfig { budget_bytes: 64 << 10, ..ReadaheadConfig::default() }),
-        size_bytes: 1 << 20,
-        block_bytes: 512,
-        tail: None,
-        writes_last_block: false,
-        plain_file: None,
-        demand: None,
+        ..BufferedConfig::of_bytes(1 << 20)
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
         let device: Box<dyn RealDevice + Send> = Box::new(disk.open());
@@ -308,13 +303,7 @@ fn a_warm_queue_of_the_cache_never_allocates_for_buffers_of_any_type() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
     let config = BufferedConfig {
         cache: CacheConfig { frames: 64, ..CacheConfig::default() },
-        readahead: None,
-        size_bytes: 1 << 20,
-        block_bytes: 512,
-        tail: None,
-        writes_last_block: false,
-        plain_file: None,
-        demand: None,
+        ..BufferedConfig::of_bytes(1 << 20)
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
         let device: Box<dyn RealDevice + Send> = Box::new(disk.open());

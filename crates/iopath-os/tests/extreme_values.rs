@@ -41,12 +41,8 @@ fn open(size_bytes: u64) -> (MemoryDisk, Buffered) {
             request_bytes: 16 << 10,
             ..Default::default()
         }),
-        size_bytes,
-        block_bytes: 512,
         tail: Some(Box::new(disk.tail())),
-        writes_last_block: false,
-        plain_file: None,
-        demand: None,
+        ..BufferedConfig::of_bytes(size_bytes)
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
         let device: Box<Device> = Box::new(disk.open());

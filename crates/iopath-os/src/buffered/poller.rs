@@ -114,13 +114,7 @@ mod tests {
         let disk = MemoryDisk::new(&MemoryConfig::of_bytes(16 * PAGE)).unwrap();
         let config = BufferedConfig {
             cache: CacheConfig { frames: 8, ..CacheConfig::default() },
-            readahead: None,
-            size_bytes: 16 * PAGE,
-            block_bytes: 512,
-            tail: None,
-            writes_last_block: false,
-            plain_file: None,
-            demand: None,
+            ..BufferedConfig::of_bytes(16 * PAGE)
         };
         let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
             let device: Box<dyn RealDevice + Send> = Box::new(Faulty::new(Box::new(disk.open()), &faults));

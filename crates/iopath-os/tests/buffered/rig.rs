@@ -12,13 +12,7 @@ pub(crate) type Device = dyn RealDevice + Send;
 pub(crate) fn config(size_bytes: u64) -> BufferedConfig {
     BufferedConfig {
         cache: CacheConfig { frames: 64, expire: Duration::from_secs(1000), ..CacheConfig::default() },
-        readahead: None,
-        size_bytes,
-        block_bytes: 512,
-        tail: None,
-        writes_last_block: false,
-        plain_file: None,
-        demand: None,
+        ..BufferedConfig::of_bytes(size_bytes)
     }
 }
 

@@ -41,12 +41,7 @@ pub(crate) fn buffered_with(
     let config = BufferedConfig {
         cache: CacheConfig { frames, expire: Duration::from_millis(10), ..CacheConfig::default() },
         readahead,
-        size_bytes: pages * PAGE,
-        block_bytes: 512,
-        tail: None,
-        writes_last_block: false,
-        plain_file: None,
-        demand: None,
+        ..BufferedConfig::of_bytes(pages * PAGE)
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| Ok(Runner::new(device, queue)));
     Arc::new(opened.unwrap())

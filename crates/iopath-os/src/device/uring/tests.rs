@@ -267,13 +267,8 @@ fn the_page_cache_completes_entries_refused_for_lack_of_memory() {
         let Some(device) = ring::<AnyThread>(false, &shortage) else { return };
         let config = BufferedConfig {
             cache: CacheConfig { frames: 16, ..CacheConfig::default() },
-            readahead: None,
-            size_bytes: BYTES,
             block_bytes: BLOCK,
-            tail: None,
-            writes_last_block: false,
-            plain_file: None,
-            demand: None,
+            ..BufferedConfig::of_bytes(BYTES)
         };
         let opened: Result<_, NoMemory> =
             Buffered::new(config, |_| Ok(Runner::new(Box::new(device) as Box<_>, &QueueConfig::default())));
