@@ -10,7 +10,6 @@ use crate::block::request::Tag;
 use crate::block::table::RequestTable;
 use crate::sector::Extent;
 use crate::time::Instant;
-use std::fmt;
 
 /// Sweeps upward over the sectors, then starts again at the lowest. Requests that were passed too often go first.
 ///
@@ -27,19 +26,11 @@ use std::fmt;
 ///
 /// Starvation bound: the allowance of the request, plus twice the number of queued requests. Older requests go first,
 /// and so do requests whose allowance is used up earlier.
+#[derive(Debug)]
 pub struct Ascend {
     queue: SortedQueue<2>,
     passes: PassCounter,
     settings: Settings,
-}
-
-impl fmt::Debug for Ascend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ascend")
-            .field("queued", &self.len())
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
 }
 
 static TUNABLES: [Tunable; 4] = [

@@ -11,7 +11,6 @@ use crate::block::request::Tag;
 use crate::block::table::RequestTable;
 use crate::sector::Extent;
 use crate::time::Instant;
-use std::fmt;
 
 /// Shortest seek first, with a bound on how often later requests may pass a request.
 ///
@@ -26,19 +25,11 @@ use std::fmt;
 ///
 /// Starvation bound: `patience` plus twice the number of queued requests. Older requests go first, and so do requests
 /// whose patience is used up earlier.
+#[derive(Debug)]
 pub struct Closest {
     queue: SortedQueue<1>,
     passes: PassCounter,
     settings: Settings,
-}
-
-impl fmt::Debug for Closest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Closest")
-            .field("queued", &self.len())
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
 }
 
 static TUNABLES: [Tunable; 1] = [Tunable {

@@ -8,13 +8,13 @@ use crate::block::table::RequestTable;
 use crate::collections::fifo::{Fifo, Positions};
 use crate::collections::sorted::{Entry, SortedSet};
 use crate::sector::{Extent, Sector};
+use std::fmt;
 
 /// Queued requests in sector order, and in `CLASSES` lists by age: none, one for all, or [`READS`] and [`WRITES`].
 ///
 /// A sector number leaves nine bits of a key unused ([`Sector::MAX`]). They hold the length of the request, up to a
 /// maximum. So the end of a request is known from its key alone, and a look-up of neighbours reads only requests that
 /// it returns. With a million requests queued, that saves one of two cache misses.
-#[derive(Debug)]
 pub(super) struct SortedQueue<const CLASSES: usize> {
     by_sector: SortedSet,
     by_age: [Fifo<Tag>; CLASSES],
@@ -24,6 +24,15 @@ pub(super) struct SortedQueue<const CLASSES: usize> {
     head: Sector,
     /// How many of the oldest requests are prefetched, as long as only the oldest are removed.
     prefetched: u32,
+}
+
+impl<const CLASSES: usize> fmt::Debug for SortedQueue<CLASSES> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SortedQueue")
+            .field("queued", &self.by_sector.len())
+            .field("head", &self.head)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The class of reads, if there are two classes.
